@@ -55,7 +55,7 @@ class Facts:
     draft: ModelFiles | None = None  # files of the draft, where it has any
     head_values: HeadValues | None = None  # of a head's vocabulary; None where they were not read
     # The requested draft, or the one that `auto` resolved to; a finding where there is none.
-    draft_asked: DraftRequest | Finding | None = None
+    draft_request: DraftRequest | Finding | None = None
     draft_license: str = ""  # as the catalog states it; "" when it does not
     draft_findings: tuple[Finding, ...] = ()  # why `auto` took it, and what else would fit
     tools: Mapping[str, ToolFacts] = field(default_factory=lambda: MappingProxyType({}))

@@ -22,6 +22,7 @@ MEDIA_FILE = "application/octet-stream"  # a file of a tree by itself, in no ima
 
 Compression = Literal["none", "zstd", "auto"]  # `auto`: zstd where samples show that it helps
 LayerFormat = Literal["plain", "erofs"]  # `erofs`: file systems beside the plain layers
+LayerOrder = Literal["base-first", "weights-first"]
 LayerRole = Literal["base", "weights", "model", "draft", "compiled", "config", "file"]
 TreeRole = Literal["weights", "config", "tokenizer", "other", "draft", "compiled", "serving"]
 
@@ -185,6 +186,17 @@ class Descriptor:
         if self.annotations:
             spelled["annotations"] = dict(sorted(self.annotations.items()))
         return spelled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerOptions:
+    """How the layers that a build adds are made."""
+
+    order: LayerOrder = "base-first"
+    compression: Compression = "none"
+    format: LayerFormat = "plain"
+    max_size: int | None = None  # bytes above which a weights file is split; None: the default
+    reads_base: bool = True  # the base's files decide where ours go
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

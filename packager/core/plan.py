@@ -6,15 +6,17 @@ from typing import Literal
 
 from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding
+from packager.core.image import LayerOptions
 from packager.core.instance import Instance
 from packager.core.model import ModelProfile, ModelRef
 from packager.core.parsers import ChosenParser
 from packager.core.prequantized import CheckpointRequirements
+from packager.core.quality import Evaluation, QualityLimits
 from packager.core.serving import MODEL_DIR, MOUNTED_MODEL_DIR
 from packager.core.shape import Shape
 from packager.core.split import Split
 from packager.core.stopping import Stopping
-from packager.core.techniques import Draft, Quantization, Rejected
+from packager.core.techniques import Draft, Quantization, QuantizingOptions, Rejected
 from packager.core.values import dataclass
 from packager.core.workload import QUESTIONS, Workload
 
@@ -154,6 +156,14 @@ class Plan:
     tool_parser: ChosenParser | None = None  # None: the engine reads no tool calls
     reasoning_parser: ChosenParser | None = None
     stopping: Stopping | None = None  # None if the server's behaviour is unknown
+    # What the request says to those who carry the plan out.
+    base: str = ""  # reference of the base image; "" where none is named or known
+    layers: LayerOptions = LayerOptions()
+    quantizing: QuantizingOptions = QuantizingOptions()
+    evaluation: Evaluation = Evaluation()
+    limits: QualityLimits = QualityLimits()  # of what quantizing may cost
+    step_gpus: int | Literal["auto"] | None = None  # that steps may use; None, "auto": what helps
+    step_threads: int | None = None  # that steps compute with
 
     @property
     def answers_as(self) -> str:

@@ -6,6 +6,7 @@ from typing import Literal
 
 from packager.core.model import ModelRef
 from packager.core.references import ModelReference
+from packager.core.samples import CALIBRATION_TOKENS
 from packager.core.values import dataclass
 
 DraftKind = Literal[
@@ -61,6 +62,17 @@ class Quantization:
         """What is done to parts of the model: itself, or of several schemes each once."""
         found = [one.quantization for one in self.groups if one.quantization is not None]
         return tuple(dict.fromkeys(found)) or (self,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuantizingOptions:
+    """What a request says of quantizing beside what the plan makes of it."""
+
+    method: str = ""  # as written: `awq,group=64`
+    ignored: tuple[str, ...] = ()  # modules to leave whole, as written
+    layers: tuple[str, ...] = ()  # `TARGET=METHOD`, as written
+    tokens: int = CALIBRATION_TOKENS  # that each text is cut to
+    seed: int = 0
 
 
 def cache_option(quantization: Quantization | None) -> str:

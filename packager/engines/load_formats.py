@@ -19,7 +19,6 @@ from packager.core.findings import Finding
 from packager.core.key_options import plain_name
 from packager.core.plan import Plan
 from packager.core.references import parse_bucket_place
-from packager.core.request import BuildRequest
 from packager.core.share import read_shipped
 from packager.core.suggestions import guessed
 from packager.core.units import decimal
@@ -87,14 +86,15 @@ def load_formats() -> tuple[LoadFormat, ...]:
     return tuple(LoadFormat(**{**row, "devices": tuple(row["devices"])}) for row in rows)
 
 
-def choose_load_format(request: BuildRequest, plan: Plan) -> ChosenLoadFormat:
+def choose_load_format(
+    requested: str | None, plan: Plan, place: str, *, compiles: bool
+) -> ChosenLoadFormat:
     """Return what `--load-format` means for a plan: options of the engine, or why it cannot be.
 
-    Weights that are mounted, and lie in a bucket, are streamed from there by who can.
+    Weights that are mounted, and lie in a bucket, are streamed from there by who can. `place` is
+    the model as requested; `compiles`: a step without a network starts the engine.
     """
-    chosen = _chosen(request.load_format, plan)
-    place = request.model
-    compiles = request.compile not in (None, "off")  # in a step without a network
+    chosen = _chosen(requested, plan)
     if (
         chosen.name != STREAMER
         or parse_bucket_place(place) is None

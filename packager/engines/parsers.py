@@ -16,7 +16,6 @@ from packager.core.findings import Finding
 from packager.core.key_options import plain_name
 from packager.core.model import ModelFiles
 from packager.core.parsers import ChatTemplate, ChosenParser
-from packager.core.request import BuildRequest
 from packager.core.suggestions import guess
 from packager.core.traits import EngineTraits
 from packager.core.values import dataclass
@@ -40,19 +39,17 @@ class Parsers:
 
 
 def choose_parsers(
-    request: BuildRequest, model: ModelFiles, engine: str, traits: EngineTraits
+    requested: Mapping[What, str | None],
+    options: Mapping[str, str],
+    model: ModelFiles,
+    engine: str,
+    traits: EngineTraits,
 ) -> Parsers:
-    """Choose both parsers. An option of the engine's own wins over the request's field."""
+    """Choose both parsers. An option of the engine's own wins over a requested parser."""
     chosen: dict[What, ChosenParser | None] = {}
     findings: list[Finding] = []
-    asked: Mapping[What, str | None] = {
-        "tool": request.tool_call_parser,
-        "reasoning": request.reasoning_parser,
-    }
     for what in OPTIONS:
-        found = _choose(
-            what, asked[what] or AUTO, request.engine_options or {}, model, engine, traits
-        )
+        found = _choose(what, requested[what] or AUTO, options, model, engine, traits)
         if isinstance(found, Finding):
             chosen[what] = None
             findings.append(_named(found, traits.who))

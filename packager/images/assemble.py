@@ -15,6 +15,7 @@ from packager.core.image import (
     HealthCheck,
     ImageSpec,
     Layer,
+    LayerOrder,
     RuntimeConfig,
 )
 from packager.core.model import ModelFile
@@ -34,7 +35,6 @@ from packager.images.rootfs.placement import AS_NAMED, PlacedFiles, Placement, p
 if TYPE_CHECKING:
     from packager.images.rootfs.tree import FileTree
 
-LayerOrder = Literal["base-first", "weights-first"]
 _RECORD = "dev.packager.record"  # a label of every image that packager made
 
 

@@ -40,7 +40,7 @@ class BaseFiles:
         check_types(base.layers)
         if self._with_layers:
             self._services.check_base(base)
-            if base.layers and facts.request.base_files != "skip":
+            if base.layers and plan.layers.reads_base:
                 self.files, self._is_read = self._services.read_base(base), True
         files = [f"{directory}/" for directory in _directories(plan)]
         _accepted(self.files.ask(lambda tree: place_files(base, tree, files)))
@@ -64,7 +64,7 @@ class BaseFiles:
         self, facts: Facts, plan: Plan, artifacts: Artifacts, serving: ServingConfig
     ) -> PlacedFiles:
         """Return where the files of the image go; raise `PlanRejected` where one cannot."""
-        base, order = facts.base, facts.request.layer_order or "base-first"
+        base, order = facts.base, plan.layers.order
         assert base is not None
         return _accepted(
             self.files.ask(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from packager.estimate.performance.job import Market, with_effort
-from packager.pipeline.quality import foreseen_evaluation
+from packager.pipeline.quality import planned_evaluation
 from packager.pipeline.services import BuildServices
 from packager.pipeline.stages import Planned
 
@@ -24,7 +24,7 @@ def with_times(planned: Planned, services: BuildServices) -> Planned:
     """Add to each cache miss the estimated time, machine and price of running the step."""
     steps = {step.name: step for step in planned.recipe.steps}
     found = [(forecast, steps[forecast.step]) for forecast in planned.forecasts]
-    found += foreseen_evaluation(planned.facts)
+    found += planned_evaluation(planned.facts, planned.plan)
     if all(forecast.state == "hit" for forecast, _ in found):
         return planned
     market = market_of(services)

@@ -12,7 +12,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from packager.core.image import Written
+from packager.core.image import ImageSpec, LayerFormat, Written
 from packager.core.request import BuildRequest
 from packager.estimate.performance.measured import measured_starts
 from packager.estimate.sizing.nodes import refuse_unasked_nodes
@@ -58,55 +58,61 @@ def assemble(
     if run_step:
         services.preflight()
     base_files = BaseFiles(services, with_layers=run_step is not None)
-    planned = make_planned(decided, services, with_base=True, look=base_files.read)
-    planned = replace(planned, plan=base_files.compare_options(planned.plan))
-    tree_plan = plan_of_tree(planned.plan, services) if services.outputs != "images" else None
-    forecasts = tuple(map(services.check_cache, planned.recipe.steps))
-    planned = apply_miss_policy(replace(planned, forecasts=forecasts), services.on_miss)
-    planned = with_tools_installed(planned, services) if run_step else with_times(planned, services)
+    ordered = make_planned(decided, services, with_base=True, look=base_files.read)
+    compared = replace(ordered, plan=base_files.compare_options(ordered.plan))
+    tree_plan = plan_of_tree(compared.plan, services) if services.outputs != "images" else None
+    forecasts = tuple(map(services.check_cache, compared.recipe.steps))
+    planned = apply_miss_policy(replace(compared, forecasts=forecasts), services.on_miss)
+    ready = with_tools_installed(planned, services) if run_step else with_times(planned, services)
     if run_step:
-        services.on_event(stages_of(planned))
-    results = run_recipe(planned.recipe, planned.facts, run_step)
-    finished = finish_recipe(planned, results, services, run_step)
-    planned, artifacts, facts = finished.planned, finished.artifacts, planned.facts
-    plan = with_effective_shape(planned.plan, artifacts)
-    planned = replace(planned, plan=plan)  # the record states what is served
-    serving = services.family(facts.container.family).render(plan, artifacts)
+        services.on_event(stages_of(ready))
+    results = run_recipe(ready.recipe, ready.facts, run_step)
+    finished = finish_recipe(ready, results, services, run_step)
+    artifacts, facts = finished.artifacts, ready.facts
+    plan = with_effective_shape(finished.planned.plan, artifacts)
+    served = replace(finished.planned, plan=plan)  # the record states what is served
+    serving = services.family(plan.container.family).render(plan, artifacts)
     assert facts.base is not None
-    placed = PlacedFiles()
     if services.outputs == "trees":
-        image = assemble_nothing(facts.base, services.created)
+        placed, image = PlacedFiles(), assemble_nothing(facts.base, services.created)
     else:
         placed = base_files.place(facts, plan, artifacts, serving)
-        image = assemble_image(
-            facts.base,
-            artifacts,
-            serving,
-            labels=make_labels(facts, plan),
-            created=services.created,
-            health=health_check(plan, serving.port),
-            weights=plan.weights,
-            order=facts.request.layer_order or "base-first",
-            compression=facts.request.compression or "none",
-            placement=placed.placement,
+        image = _in_format(
+            plan.layers.format,
+            assemble_image(
+                facts.base,
+                artifacts,
+                serving,
+                labels=make_labels(facts, plan),
+                created=services.created,
+                health=health_check(plan, serving.port),
+                weights=plan.weights,
+                order=plan.layers.order,
+                compression=plan.layers.compression,
+                placement=placed.placement,
+            ),
         )
-        if facts.request.layer_format == "erofs":
-            from packager.images.erofs.layers import with_file_systems
-
-            image = with_file_systems(image)
+    whole, limit = image, plan.layers.max_size
     if tree_plan is not None:
         same = replace(tree_plan, shape=plan.shape)
-        tree = make_tree(planned, results, services, plan=same)
-        image = with_tree(image, tree)
-    limit = facts.request.max_layer_size
+        whole = with_tree(image, make_tree(served, results, services, plan=same))
     return Assembled(
-        planned=planned,
+        planned=served,
         artifacts=artifacts,
         serving=serving,
-        image=image,
-        findings=(*placed.findings, *(check_layers(image, limit) if limit else ())),
+        image=whole,
+        findings=(*placed.findings, *(check_layers(whole, limit) if limit else ())),
         quality=finished.quality,
     )
+
+
+def _in_format(layer_format: LayerFormat, image: ImageSpec) -> ImageSpec:
+    """Return the image with its layers as file systems, too, where that is requested."""
+    if layer_format != "erofs":
+        return image
+    from packager.images.erofs.layers import with_file_systems
+
+    return with_file_systems(image)
 
 
 def build(request: BuildRequest, services: BuildServices) -> BuildRecord:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 
 from packager.core.devices import LARGE_HIDDEN, GpuUse, choose_gpus, gpus_in
 from packager.core.errors import (
@@ -22,20 +21,27 @@ from packager.core.findings import Finding, errors_in
 from packager.core.image import BaseImage, Platform
 from packager.core.model import ModelFiles
 from packager.core.plan import Plan
-from packager.core.ports import Quantizer, UsesGpus
-from packager.core.recipe import Recipe
+from packager.core.ports import UsesGpus
 from packager.core.references import HubReference, ModelReference
 from packager.core.request import BuildRequest
 from packager.core.tool import build_for
-from packager.estimate.performance.choice import target_of
 from packager.images.slim_label import refuse_other_machine
+from packager.models.checkpoints.gate import inspect_quantized
 from packager.optimize.drafts.request import AUTO as AUTO_DRAFT
 from packager.optimize.quantize.method import AUTO, NONE, choose_method, methods_to_try
 from packager.optimize.steps.devices import refuse_missing_gpus, threads_for
 from packager.optimize.steps.gpus import check_gpu_use
 from packager.pipeline.planning.planner import make_plan
-from packager.pipeline.planning.recipe import make_recipe, needed_tools
-from packager.pipeline.resolve import find_asked_draft, parse_asked_draft, resolve
+from packager.pipeline.planning.recipe import make_recipe, needed_tools, quantizer_of
+from packager.pipeline.planning.requested import target_of
+from packager.pipeline.planning.services import PlannerServices
+from packager.pipeline.resolve import (
+    draft_finder,
+    find_requested_draft,
+    find_samples,
+    parse_draft_request,
+    resolve,
+)
 from packager.pipeline.services import BuildServices
 from packager.pipeline.stages import Decided, Planned
 
@@ -48,18 +54,19 @@ def make_decided(request: BuildRequest, services: BuildServices) -> Decided:
     be built.
     """
     refuse_missing_gpus(request.gpus, services)
-    if services.outputs == "trees":  # an engine mounts a tree
-        request = request.model_copy(update={"weights": "mounted"})
+    is_tree = services.outputs == "trees"  # an engine mounts a tree
+    written = request.model_copy(update={"weights": "mounted"}) if is_tree else request
     reference = services.parse_model_reference(request.model)
     headers = services.peek_model(reference)
-    chosen: tuple[Finding, ...] = ()
-    if request.quantize == AUTO:
-        request, chosen = _with_method(request, reference, services, headers)
-    facts = _gather(request, reference, services, headers)
-    with working(services.on_event, "plan", facts.instance.name):
-        if request.draft == AUTO_DRAFT:
-            facts = _with_known_draft(facts, reference, services)
-        plan = _decider(facts, reference, services)(facts)
+    is_open = request.quantize == AUTO
+    method, chosen = _choose_method(written, reference, services, headers) if is_open else ("", ())
+    decided = written.model_copy(update={"quantize": method}) if is_open else written
+    pinned = resolve(decided, reference, services, headers)
+    planning = planner_services(pinned, reference, services)
+    with working(services.on_event, "plan", pinned.instance.name):
+        is_known = request.draft == AUTO_DRAFT
+        facts = _with_known_draft(pinned, planning, services) if is_known else pinned
+        plan = make_plan(facts, planning)
     if request.evaluation and (plan.quantization is None or plan.quantization.existing):
         raise UsageError(
             "nothing is quantized here, so there is nothing to evaluate",
@@ -69,6 +76,7 @@ def make_decided(request: BuildRequest, services: BuildServices) -> Decided:
         reference=reference,
         facts=facts,
         plan=plan,
+        planning=planning,
         chosen=chosen,
         is_peeked=headers is not None,
     )
@@ -86,76 +94,74 @@ def make_planned(
     Raises `PlanRejected` where the base or the files rule the plan out. `look` is called with the
     base, before anything is downloaded.
     """
-    facts, plan = decided.facts, decided.plan
-    decide = _decider(facts, decided.reference, services)
+    named, planning = decided.facts, decided.planning
+    based, plan = named, decided.plan
     if with_base:
-        facts = replace(facts, base=_base_of(facts, plan, services))
-        plan = decide(facts)
-        look(facts, plan)
-    taken = _with_files(decided, facts, services)  # the checks above need no download
-    if taken is not facts:
-        facts, plan = taken, decide(taken)
-    if plan.needs_base and facts.base is None:
-        facts = replace(facts, base=_base_at_hand(facts, services))
-    quantizer = services.find_quantizer(facts.request.quantizing)
-    compilers = services.find_compilers(facts.request.compile)
-    sharder = services.find_sharder(plan.load_format)
-    if names := needed_tools(plan, quantizer, compilers.get(plan.compiler), sharder):
-        facts, plan = _with_gpus(facts, plan, quantizer, services)
-        building = {quantizer.tool: build_for(facts.gpus)} if quantizer else {}
-        found = {
-            name: services.executor.find_tool(name, building.get(name, "cpu")) for name in names
-        }
-        facts = replace(facts, model=services.pin_files(facts.model), tools=found)
-    plan = replace(plan, findings=(*plan.findings, *decided.chosen))
+        based = replace(named, base=_base_of(named, plan, services))
+        plan = _confirm(plan, named, based, planning)
+        look(based, plan)
+    taken = _with_files(decided, based, services)  # the checks above need no download
+    final = _confirm(plan, based, taken, planning)
+    ready = _with_base_at_hand(taken, final, services)
+    facts, found = _with_tools(ready, final, planning, services)
+    settled = replace(final, findings=(*final.findings, *found, *decided.chosen))
     return Planned(
         reference=decided.reference,
         facts=facts,
-        plan=plan,
-        recipe=recipe_of(plan, facts, services),
+        plan=settled,
+        planning=planning,
+        recipe=make_recipe(settled, facts, planning),
     )
+
+
+def _confirm(plan: Plan, known: Facts, facts: Facts, planning: PlannerServices) -> Plan:
+    """Return the plan that was made with `known`, or another where `facts` say more.
+
+    Raises `PlanRejected` where they rule it out.
+    """
+    if _headers(facts) == _headers(known) and not any(_objections(plan, facts, planning)):
+        return plan
+    return make_plan(facts, planning)
+
+
+def _headers(facts: Facts) -> tuple[object, ...]:
+    """Return what plans are made of in the files of model and draft: all but their bytes."""
+    return tuple(
+        files
+        and (
+            replace(files, files=()),
+            [(file.path, file.role, file.size) for file in files.files],
+        )
+        for files in (facts.model, facts.draft)
+    )
+
+
+def _objections(plan: Plan, facts: Facts, planning: PlannerServices) -> Iterator[object]:
+    """Yield what base and files bring up that the plan does not say."""
+    read = inspect_quantized(facts.model, facts.scales)
+    if read.arrived is not None and read.arrived != plan.arrived:
+        yield read.arrived
+    found = list(read.findings)
+    compiler, sharder = (
+        planning.compilers.get(plan.compiler),
+        planning.find_sharder(plan.load_format),
+    )
+    for technique in (compiler, sharder, quantizer_of(plan, planning)):
+        found += technique.check(facts, plan) if technique is not None else ()
+    yield from (one for one in found if one not in plan.findings)
 
 
 def _with_files(decided: Decided, facts: Facts, services: BuildServices) -> Facts:
     """Replace a model and a draft that were known by their headers by their files."""
-    if decided.is_peeked:
-        model = services.find_model(decided.reference)
-        facts = replace(facts, model=model, scales=services.read_scales(model))
-    draft = facts.draft and find_asked_draft(facts.draft_asked, services.find_draft)
-    return facts if draft is facts.draft else replace(facts, draft=draft)
+    draft = facts.draft and find_requested_draft(facts.draft_request, services.find_draft)
+    found = facts if draft is facts.draft else replace(facts, draft=draft)
+    if not decided.is_peeked:
+        return found
+    model = services.find_model(decided.reference)
+    return replace(found, model=model, scales=services.read_scales(model))
 
 
-def _gather(
-    request: BuildRequest,
-    reference: ModelReference,
-    services: BuildServices,
-    headers: ModelFiles | None,
-) -> Facts:
-    """Pin every name; the model by its headers, if only those were read."""
-    return resolve(
-        request,
-        reference,
-        parse_model_reference=services.parse_model_reference,
-        find_model=services.find_model if headers is None else lambda _: headers,
-        find_instance=services.find_instance,
-        find_container=services.find_container,
-        find_draft=_draft_finder(services),
-        find_samples=services.find_samples,
-        find_evaluation=services.find_evaluation,
-        containers=services.containers(),
-        read_scales=services.read_scales if headers is None else lambda _: None,
-        read_head_values=services.read_head_values,
-        read_workload=services.read_workload,
-        writes_tree=services.outputs != "images",
-    )
-
-
-def _draft_finder(services: BuildServices) -> Callable[[ModelReference], ModelFiles]:
-    """Return what finds a draft, by its headers where it would be downloaded."""
-    return lambda reference: services.peek_draft(reference) or services.find_draft(reference)
-
-
-def _with_known_draft(facts: Facts, reference: ModelReference, services: BuildServices) -> Facts:
+def _with_known_draft(facts: Facts, planning: PlannerServices, services: BuildServices) -> Facts:
     """Choose the first published draft that is available and passes planning.
 
     Missing, private, broken and rejected drafts are skipped, with the reason in a finding. Where a
@@ -164,8 +170,7 @@ def _with_known_draft(facts: Facts, reference: ModelReference, services: BuildSe
     """
     if services.known_draft is None:
         return facts
-    alone = replace(services, instances=None)  # no suggestions while candidates are tried
-    decide = _decider(facts, reference, alone)
+    alone = replace(planning, instances=None)  # no suggestions while candidates are tried
     tried: dict[str, str] = {}
     works = False  # a plan without a draft
     while True:
@@ -173,104 +178,102 @@ def _with_known_draft(facts: Facts, reference: ModelReference, services: BuildSe
         known = replace(facts, draft_findings=choice.findings, draft_license=choice.license)
         if not choice.reference:
             return known
-        asked = parse_asked_draft(choice.reference, services.parse_model_reference)
+        draft_request = parse_draft_request(choice.reference, services.parse_model_reference)
         try:
-            draft = find_asked_draft(asked, _draft_finder(services))
+            draft = find_requested_draft(draft_request, draft_finder(services))
             values = services.read_head_values(draft, facts.model) if draft else None
-            known = replace(known, draft_asked=asked, draft=draft, head_values=values)
-            decide(known)
+            drafted = replace(known, draft_request=draft_request, draft=draft, head_values=values)
+            make_plan(drafted, alone)
         except (NotFound, AccessDenied, ModelRefused) as error:
             tried[choice.reference] = error.message
         except PlanRejected as rejected:
-            works = works or _works(decide, facts)
+            works = works or _works(facts, alone)
             if not works:
-                return known
+                return drafted
             tried[choice.reference] = errors_in(rejected.findings)[0].message
         else:
-            return known
+            return drafted
 
 
-def _works(decide: Callable[[Facts], Plan], facts: Facts) -> bool:
+def _works(facts: Facts, planning: PlannerServices) -> bool:
     try:
-        decide(facts)
+        make_plan(facts, planning)
     except PlanRejected:
         return False
     return True
 
 
-def _decider(
+def planner_services(
     facts: Facts, reference: ModelReference, services: BuildServices
-) -> Callable[[Facts], Plan]:
-    """Return the planner with the services of a request, for facts with more or less detail."""
+) -> PlannerServices:
+    """Return what the request's plans are made with."""
+    request = facts.request
     name = reference.name if isinstance(reference, HubReference) else None
-    return partial(
-        make_plan,
+    return PlannerServices(
         family=services.family(facts.container.family),
+        quantizer=services.find_quantizer(request.quantizing),
+        compilers=services.find_compilers(request.compile),
+        find_sharder=services.find_sharder,
+        rules=services.rules,
+        accelerator_of=services.accelerator_of,
         instances=services.instances,
         smaller=services.smaller_checkpoints(name) if name else (),
-        rules=services.rules,
-        quantizer=services.find_quantizer(facts.request.quantizing),
-        compilers=services.find_compilers(facts.request.compile),
-        find_sharder=services.find_sharder,
-        accelerator_of=services.accelerator_of,
     )
 
 
-def _with_method(
+def _choose_method(
     request: BuildRequest,
     reference: ModelReference,
     services: BuildServices,
     headers: ModelFiles | None,
-) -> tuple[BuildRequest, tuple[Finding, ...]]:
+) -> tuple[str, tuple[Finding, ...]]:
     """Choose the method for `--quantize auto`; `none` where no method works."""
     alone = replace(services, instances=())  # no suggested instances while candidates are tried
     plain = request.model_copy(update={"quantize": NONE})
-    facts = _gather(plain, reference, alone, headers)
+    facts = resolve(plain, reference, alone, headers)
     plans: dict[str, Plan] = {}
     quantized = bool(facts.model.config.get("quantization_config"))
     for method in methods_to_try(facts.instance, quantized=quantized):
-        asked = request.model_copy(update={"quantize": method})
-        tried = replace(facts, request=asked, samples=services.find_samples(asked))
+        changed = request.model_copy(update={"quantize": method})
+        tried = replace(facts, request=changed, samples=find_samples(changed, alone))
         with suppress(PlanRejected):
-            plans[method] = _decider(tried, reference, alone)(tried)
+            plans[method] = make_plan(tried, planner_services(tried, reference, alone))
     if not plans:
-        return plain, ()
+        return NONE, ()
     target = target_of(request, facts.workload)
     method, why = choose_method(plans, target, services.accelerator_of(facts.instance))
-    return request.model_copy(update={"quantize": method}), (why,)
+    return method, (why,)
+
+
+def _with_tools(
+    facts: Facts, plan: Plan, planning: PlannerServices, services: BuildServices
+) -> tuple[Facts, tuple[Finding, ...]]:
+    """Find the tools of the steps, the GPUs that quantizing runs on, and the files' digests."""
+    names = needed_tools(plan, planning)
+    if not names:
+        return facts, ()
+    placed, found = _with_gpus(facts, plan, planning, services)
+    quantizer = planning.quantizer
+    building = {quantizer.tool: build_for(placed.gpus)} if quantizer else {}
+    tools = {name: services.executor.find_tool(name, building.get(name, "cpu")) for name in names}
+    return replace(placed, model=services.pin_files(facts.model), tools=tools), found
 
 
 def _with_gpus(
-    facts: Facts, plan: Plan, quantizer: Quantizer | None, services: BuildServices
-) -> tuple[Facts, Plan]:
+    facts: Facts, plan: Plan, planning: PlannerServices, services: BuildServices
+) -> tuple[Facts, tuple[Finding, ...]]:
     """Choose the GPUs that quantizing runs on; raise `PlanRejected` where they are too small."""
     if plan.quantization is None or plan.quantization.existing:
-        return facts, plan
+        return facts, ()
+    quantizer, wish = planning.quantizer, plan.step_gpus
     use = quantizer.gpu_use(facts, plan) if isinstance(quantizer, UsesGpus) else GpuUse()
-    wish = facts.request.gpus
     there = gpus_in(services.executor.capacity()) if use.most and wish != 0 else None
     found = tuple(check_gpu_use("quantize", wish, use, there))
     if errors_in(found):
         raise PlanRejected((*plan.findings, *found))
     large = plan.profile.hidden_size >= LARGE_HIDDEN
-    facts = replace(
-        facts,
-        gpus=choose_gpus(wish, use, there),
-        threads=threads_for(facts.request.threads, services, is_large=large),
-    )
-    return facts, replace(plan, findings=(*plan.findings, *found)) if found else plan
-
-
-def recipe_of(plan: Plan, facts: Facts, services: BuildServices) -> Recipe:
-    """Return the recipe of a plan with the quantizer, compiler and family that it names."""
-    return make_recipe(
-        plan,
-        facts,
-        services.find_quantizer(facts.request.quantizing),
-        services.find_compilers(facts.request.compile).get(plan.compiler),
-        services.family(facts.container.family),
-        services.find_sharder(plan.load_format),
-    )
+    threads = threads_for(plan.step_threads, services, is_large=large)
+    return replace(facts, gpus=choose_gpus(wish, use, there), threads=threads), found
 
 
 def _base_of(facts: Facts, plan: Plan, services: BuildServices) -> BaseImage:
@@ -279,8 +282,7 @@ def _base_of(facts: Facts, plan: Plan, services: BuildServices) -> BaseImage:
     if is_tree and not plan.needs_base:
         return services.find_base("scratch", Platform())
     container, instance = facts.container, facts.instance
-    named = facts.request.base or container.default_base
-    if not named:
+    if not plan.base:
         where = f"{container.family} on {instance.name}"
         if is_tree:
             raise UsageError(
@@ -292,14 +294,16 @@ def _base_of(facts: Facts, plan: Plan, services: BuildServices) -> BaseImage:
             f"no base image is known for {where}",
             hint="name one with --base, or use --base scratch for weights and configuration",
         )
-    base = services.find_base(named, Platform())
+    base = services.find_base(plan.base, Platform())
     refuse_other_machine(base, instance)
     return base
 
 
-def _base_at_hand(facts: Facts, services: BuildServices) -> BaseImage | None:
-    """Return the base image if it is available: compiled artifacts depend on its digest."""
+def _with_base_at_hand(facts: Facts, plan: Plan, services: BuildServices) -> Facts:
+    """Add the base image if it is available: compiled artifacts depend on its digest."""
+    if facts.base is not None or not plan.needs_base:
+        return facts
     try:
-        return services.find_base(facts.request.base or facts.container.default_base, Platform())
+        return replace(facts, base=services.find_base(plan.base, Platform()))
     except PackagerError:
-        return None  # the plan reports that the step's cache status is unknown
+        return facts  # the plan reports that the step's cache status is unknown

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from packager.core.errors import QualityRejected
 from packager.core.facts import Facts
-from packager.core.quality import EVALUATION_TOKENS, STEP, TOOL, Evaluation, limits_of
+from packager.core.plan import Plan
+from packager.core.quality import STEP, TOOL
 from packager.core.recipe import CacheStatus, Step
 from packager.optimize.evaluate.measure import run_evaluation
 from packager.optimize.evaluate.step import evaluation_effort, evaluation_gpu_use, is_large
@@ -23,24 +24,21 @@ def evaluated(finished: Finished, services: BuildServices, run_step: RunStep | N
     if run_step is None:
         return finished
     planned, artifacts = finished.planned, finished.artifacts
-    facts, request = planned.facts, planned.facts.request
+    facts, plan = planned.facts, planned.plan
     assert facts.evaluation is not None
-    asked = Evaluation(
-        max_tokens=request.evaluate_tokens or EVALUATION_TOKENS, seed=request.evaluate_seed or 0
-    )
     quantized = [step.name for step in planned.recipe.steps if step.gives == "model"]
     step, outcome = run_evaluation(
         facts.model,
         artifacts.outcomes[quantized[-1]].files if quantized else artifacts.model,
         facts.evaluation,
-        asked,
+        plan.evaluation,
         services,
         run_step,
-        gpus=request.gpus,
-        threads=request.threads,
+        gpus=plan.step_gpus,
+        threads=plan.step_threads,
     )
     report = services.read_quality(outcome.files)
-    if broken := list(limits_of(request).broken_by(report)):
+    if broken := list(plan.limits.broken_by(report)):
         raise QualityRejected(
             f"quantizing cost more quality than allowed: {'; '.join(broken)}",
             hint="leave modules out with --quantize-ignore, choose another method, or allow more "
@@ -63,16 +61,15 @@ def evaluated(finished: Finished, services: BuildServices, run_step: RunStep | N
     )
 
 
-def foreseen_evaluation(facts: Facts) -> list[tuple[CacheStatus, Step]]:
+def planned_evaluation(facts: Facts, plan: Plan) -> list[tuple[CacheStatus, Step]]:
     """Return the evaluation's inputs that are known before it runs."""
-    texts, request = facts.evaluation, facts.request
+    texts = facts.evaluation
     if texts is None:
         return []
-    refused = limits_of(request).words
+    refused = plan.limits.words
     count = len(texts.samples)
     reason = f"its input is the quantized model; {count} texts; nothing is built with {refused}"
-    asked = Evaluation(max_tokens=request.evaluate_tokens or EVALUATION_TOKENS)
-    needs = evaluation_effort(facts.model, texts, asked)
+    needs = evaluation_effort(facts.model, texts, plan.evaluation)
     env = {} if is_large(facts.model) else {"OMP_NUM_THREADS": "1"}
     use = evaluation_gpu_use(facts.model)
     step = Step(name=STEP, tool=TOOL, gives="quality", needs=needs, env=env, gpu_use=use)

@@ -22,7 +22,7 @@ from packager.core.request import BuildRequest
 from packager.core.units import gib
 from packager.core.values import dataclass
 from packager.estimate.performance.calibration import predict_measured
-from packager.estimate.performance.choice import Objective, target_of
+from packager.estimate.performance.choice import Objective
 from packager.estimate.performance.interpolated import predict_between
 from packager.estimate.performance.measured import (
     NOT_CORRECTED,
@@ -43,6 +43,7 @@ from packager.estimate.performance.ranking import (
 )
 from packager.models.architectures.profile import read_head
 from packager.pipeline import pipeline
+from packager.pipeline.planning.requested import target_of
 from packager.pipeline.resolve import find_workload
 from packager.pipeline.services import BuildServices
 

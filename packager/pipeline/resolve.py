@@ -6,91 +6,111 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from packager.core.errors import UsageError
-from packager.core.facts import ContainerFacts, Facts
+from packager.core.facts import Facts
 from packager.core.findings import Finding
-from packager.core.instance import Instance, with_ranks
-from packager.core.model import HeadValues, ModelFiles, ScaleValues
+from packager.core.instance import with_ranks
+from packager.core.model import ModelFiles
+from packager.core.quality import EVALUATION_SAMPLES
 from packager.core.references import ModelReference
 from packager.core.request import BuildRequest
-from packager.core.samples import Samples
+from packager.core.samples import CALIBRATION_SAMPLES, DEFAULT, Samples
 from packager.core.techniques import DraftRequest
 from packager.core.version import __version__
 from packager.core.workload import WORKLOADS, Workload, parse_workload
 from packager.optimize.drafts.request import parse_draft, spelled_kind
+from packager.optimize.quantize.method import NONE
+from packager.pipeline.services import BuildServices
 
 
 def resolve(
     request: BuildRequest,
     reference: ModelReference,
-    *,
-    parse_model_reference: Callable[[str], ModelReference],
-    find_model: Callable[[ModelReference], ModelFiles],
-    find_instance: Callable[[str], Instance],
-    find_container: Callable[[BuildRequest, Instance], ContainerFacts],
-    find_draft: Callable[[ModelReference], ModelFiles],
-    find_samples: Callable[[BuildRequest], Samples | None] = lambda _: None,
-    find_evaluation: Callable[[BuildRequest, Samples | None], Samples | None] = lambda *_: None,
-    containers: tuple[ContainerFacts, ...] = (),
-    read_scales: Callable[[ModelFiles], ScaleValues | None] = lambda _: None,
-    read_head_values: Callable[[ModelFiles, ModelFiles], HeadValues | None] = lambda *_: None,
-    read_workload: Callable[[str], Workload] | None = None,
-    writes_tree: bool = False,
+    services: BuildServices,
+    headers: ModelFiles | None = None,
 ) -> Facts:
     """Pin the model, the instance and the container. The base image is resolved after the plan.
 
-    Cheap and local look-ups go first, so that a typing error costs no download.
-    What `--draft auto` means is left open: that is found by planning.
+    Cheap and local look-ups go first, so that a typing error costs no download. `headers` are
+    those of a model that is not downloaded yet. What `--draft auto` means is left open: that is
+    found by planning.
     """
-    instance = with_ranks(find_instance(request.instance), request.tp_degree)
-    # Names such as `g5.xlarge` and `8xh100` are recorded resolved: the record is part of the image.
-    request = request.model_copy(update={"instance": instance.name})
-    container = find_container(request, instance)
-    workload = find_workload(request.workload, read_workload)
-    samples = find_samples(request)
-    evaluation = find_evaluation(request, samples)
-    model = find_model(reference)
-    asked = parse_asked_draft(request.draft, parse_model_reference)
-    draft = find_asked_draft(asked, find_draft)
+    instance = with_ranks(services.find_instance(request.instance), request.tp_degree)
+    container = services.find_container(
+        request.family, request.container_version, request.region, instance
+    )
+    workload = find_workload(request.workload, services.read_workload)
+    samples = find_samples(request, services)
+    evaluation = _find_evaluation(request, samples, services)
+    model = services.find_model(reference) if headers is None else headers
+    draft_request = parse_draft_request(request.draft, services.parse_model_reference)
+    draft = find_requested_draft(draft_request, draft_finder(services))
     return Facts(
-        request=request,
+        # Names such as `g5.xlarge` and `8xh100` are recorded resolved: the record is part of the
+        # image.
+        request=request.model_copy(update={"instance": instance.name}),
         model=model,
         instance=instance,
         container=container,
         base=None,
         packager_version=__version__,
         draft=draft,
-        head_values=read_head_values(draft, model) if draft else None,
-        draft_asked=asked,
+        head_values=services.read_head_values(draft, model) if draft else None,
+        draft_request=draft_request,
         samples=samples,
         evaluation=evaluation,
-        containers=containers,
-        scales=read_scales(model),
+        containers=services.containers(),
+        scales=services.read_scales(model) if headers is None else None,
         workload=workload,
-        writes_tree=writes_tree,
+        writes_tree=services.outputs != "images",
     )
 
 
-def find_workload(asked: str | None, read: Callable[[str], Workload] | None) -> Workload:
+def find_samples(request: BuildRequest, services: BuildServices) -> Samples | None:
+    """Read and select the texts for a quantizer; None where no weights are quantized."""
+    if request.quantizing in (None, NONE):
+        return None
+    count = request.calibration_samples or CALIBRATION_SAMPLES
+    seed = request.calibration_seed or 0
+    return services.find_samples(request.calibration or DEFAULT, count, seed)
+
+
+def _find_evaluation(
+    request: BuildRequest, calibration: Samples | None, services: BuildServices
+) -> Samples | None:
+    """Read and choose what quality is measured with, other texts than it was calibrated on."""
+    source = request.evaluation
+    if source is None:
+        return None
+    count, seed = request.evaluate_samples or EVALUATION_SAMPLES, request.evaluate_seed or 0
+    return services.find_evaluation(source, count, seed, calibration)
+
+
+def draft_finder(services: BuildServices) -> Callable[[ModelReference], ModelFiles]:
+    """Return what finds a draft, by its headers where it would be downloaded."""
+    return lambda reference: services.peek_draft(reference) or services.find_draft(reference)
+
+
+def find_workload(named: str | None, read: Callable[[str], Workload] | None) -> Workload:
     """Return the workload of a name or of counts, or read it from a file of requests."""
-    found = parse_workload(asked)
+    found = parse_workload(named)
     if found is not None:
         return found
-    if read is None or asked is None:
-        raise UsageError(f"{asked!r} is not a workload", hint=f"choose from {', '.join(WORKLOADS)}")
-    return read(asked)
+    if read is None or named is None:
+        raise UsageError(f"{named!r} is not a workload", hint=f"choose from {', '.join(WORKLOADS)}")
+    return read(named)
 
 
-def parse_asked_draft(
+def parse_draft_request(
     written: str | None, parse_model_reference: Callable[[str], ModelReference]
 ) -> DraftRequest | Finding | None:
     """Parse a draft and the reference of its files; raise where that is none."""
-    asked = parse_draft(written)
-    if not isinstance(asked, DraftRequest) or asked.reference is None:
-        return asked
+    draft = parse_draft(written)
+    if not isinstance(draft, DraftRequest) or draft.reference is None:
+        return draft
     try:
-        return replace(asked, model=parse_model_reference(asked.reference))
+        return replace(draft, model=parse_model_reference(draft.reference))
     except UsageError as error:
-        meant = spelled_kind(asked.reference)
+        meant = spelled_kind(draft.reference)
         if not meant:
             raise
         raise UsageError(
@@ -98,11 +118,11 @@ def parse_asked_draft(
         ) from None
 
 
-def find_asked_draft(
-    asked: DraftRequest | Finding | None,
+def find_requested_draft(
+    draft: DraftRequest | Finding | None,
     find_draft: Callable[[ModelReference], ModelFiles],
 ) -> ModelFiles | None:
     """Return the draft's files, if any; the planner refuses files that are not a draft."""
-    if not isinstance(asked, DraftRequest) or asked.model is None:
+    if not isinstance(draft, DraftRequest) or draft.model is None:
         return None
-    return find_draft(asked.model)
+    return find_draft(draft.model)

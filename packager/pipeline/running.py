@@ -11,7 +11,7 @@ from packager.core.plan import Plan
 from packager.core.recipe import Recipe, Step, StepOutcome
 from packager.models.checkpoints.ranks import with_ranks
 from packager.optimize.steps.services import RunStep
-from packager.pipeline.planned import recipe_of
+from packager.pipeline.planning.recipe import make_recipe
 from packager.pipeline.services import BuildServices
 from packager.pipeline.stages import Planned
 
@@ -37,7 +37,7 @@ def with_tools_installed(planned: Planned, services: BuildServices) -> Planned:
     ):
         return planned
     facts = replace(planned.facts, tools=found)
-    return replace(planned, facts=facts, recipe=recipe_of(planned.plan, facts, services))
+    return replace(planned, facts=facts, recipe=make_recipe(planned.plan, facts, planned.planning))
 
 
 def run_recipe(recipe: Recipe, facts: Facts, run_step: RunStep | None) -> Artifacts:

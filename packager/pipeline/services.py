@@ -14,7 +14,6 @@ from packager.core.measurement import MeasuredRun
 from packager.core.model import ModelFile, ModelFiles, ScaleValues, WeightsHeader
 from packager.core.ports import Compiler, ContainerFamily, Quantizer
 from packager.core.references import ModelReference
-from packager.core.request import BuildRequest
 from packager.core.samples import Samples
 from packager.core.values import dataclass
 from packager.core.workload import Workload
@@ -38,7 +37,8 @@ class BuildServices(StepServices):
     """The functions and adapters that a build uses."""
 
     find_instance: Callable[[str], Instance]
-    find_container: Callable[[BuildRequest, Instance], ContainerFacts]
+    # Of a family, a version and a region, each None where the request leaves it open.
+    find_container: Callable[[str | None, str | None, str | None, Instance], ContainerFacts]
     find_base: Callable[[str, Platform], BaseImage]
     check_base: Callable[[BaseImage], None] = lambda _: None  # whether outputs take its layers
     read_base: Callable[[BaseImage], ImageFiles] = lambda _: ImageFiles()
@@ -46,8 +46,9 @@ class BuildServices(StepServices):
     find_quantizer: Callable[[str | None], Quantizer | None]
     find_compilers: Callable[[str | None], Mapping[str, Compiler]]  # that may be meant
     find_sharder: Callable[[str], Compiler | None] = lambda _: None  # for a load format
-    find_samples: Callable[[BuildRequest], Samples | None]  # to calibrate with
-    find_evaluation: Callable[[BuildRequest, Samples | None], Samples | None]  # without those
+    # Texts of a source: so many, chosen by a seed; for measuring, others than the last.
+    find_samples: Callable[[str, int, int], Samples]
+    find_evaluation: Callable[[str, int, int, Samples | None], Samples]
     read_quality: Callable[[tuple[ModelFile, ...]], QualityReport]  # of a finished evaluation
     preflight: Callable[[], None]  # check the outputs before any work
     write: Callable[[ImageSpec], tuple[Written, Transfer]]

@@ -14,6 +14,7 @@ from packager.core.recipe import CacheStatus, Recipe
 from packager.core.references import ModelReference
 from packager.core.serving import ServingConfig
 from packager.core.values import dataclass
+from packager.pipeline.planning.services import PlannerServices
 
 # Stages known before the plan; the plan adds the steps.
 FIRST_STAGES = StagesEvent(stages=("model", "plan", "base", "layers", "publish"))
@@ -26,6 +27,7 @@ class Decided:
     reference: ModelReference  # the model's, as the request has it
     facts: Facts  # without a base
     plan: Plan
+    planning: PlannerServices
     chosen: tuple[Finding, ...]  # why it is the method that was taken
     is_peeked: bool  # the model is known by its headers: a build has to download it
 
@@ -37,6 +39,7 @@ class Planned:
     reference: ModelReference  # the model's, as the request has it
     facts: Facts
     plan: Plan
+    planning: PlannerServices
     recipe: Recipe
     forecasts: tuple[CacheStatus, ...] = ()
 

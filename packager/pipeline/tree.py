@@ -9,7 +9,6 @@ from typing import Any
 
 from packager.core.artifact import Artifacts
 from packager.core.errors import PlanRejected, UsageError
-from packager.core.facts import Facts
 from packager.core.findings import errors_in
 from packager.core.image import Inline, ModelTree, Platform, TreeFile
 from packager.core.plan import Plan
@@ -88,7 +87,7 @@ def make_tree(
         if tree == "." or (tree in used and _is_ours(tree, files.values()))
     ]
     container = {
-        "image": _image(planned.facts),
+        "image": _image(plan),
         "family": plan.container.family,
         "engine": plan.container.engine,
         "engine_version": plan.container.engine_version,
@@ -115,12 +114,10 @@ def _build(planned: Planned, plan: Plan) -> dict[str, Any]:
     return found
 
 
-def _image(facts: Facts) -> str:
+def _image(plan: Plan) -> str:
     """Return the image that can serve the tree; "" where none is known."""
-    asked = facts.request.base
-    return (
-        asked if asked and asked != scratch(Platform()).reference else facts.container.default_base
-    )
+    is_none = plan.base == scratch(Platform()).reference
+    return plan.container.default_base if is_none else plan.base
 
 
 def _files(artifacts: Artifacts, serving: ServingConfig) -> Iterator[TreeFile]:

@@ -17,7 +17,7 @@ def with_split_weights(
     run_step: RunStep | None,  # noqa: ARG001
 ) -> Finished:
     """Describe weights files above the layer size limit as shards, without copying."""
-    artifacts, limit = finished.artifacts, finished.planned.facts.request.max_layer_size
+    artifacts, limit = finished.artifacts, finished.planned.plan.layers.max_size
     read_header = services.read_header
     shards = replace(
         artifacts,

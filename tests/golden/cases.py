@@ -17,6 +17,7 @@ from packager.core.ports import ContainerFamily
 from packager.core.request import BuildRequest
 from packager.optimize.drafts.request import parse_draft
 from packager.pipeline.planning.planner import make_plan
+from packager.pipeline.planning.services import PlannerServices
 from tests.golden.models import MODELS, WRITTEN
 from tests.support.headers import LOCAL_CPU
 from tests.support.heads import values_of
@@ -50,13 +51,18 @@ class Case:
             packager_version="0.1.0",
             draft=self.draft,
             head_values=values_of(self.draft) if self.draft else None,
-            draft_asked=parse_draft(self.asked.get("draft")),
+            draft_request=parse_draft(self.asked.get("draft")),
         )
 
     @property
     def plan(self) -> Plan:
         facts = self.facts
-        return make_plan(facts, family_of(facts.container.family), accelerator_of=accelerator_of)
+        return make_plan(
+            facts,
+            PlannerServices(
+                family=family_of(facts.container.family), accelerator_of=accelerator_of
+            ),
+        )
 
 
 def family_of(name: str) -> ContainerFamily:

@@ -24,6 +24,7 @@ from packager.core.serving import ServingConfig
 from packager.core.units import gib
 from packager.pipeline.planning.health import health_check
 from packager.pipeline.planning.recipe import make_recipe
+from packager.pipeline.planning.services import PlannerServices
 from tests.golden.cases import CASES, Case, family_of
 from tests.support.zoo import medusa
 
@@ -80,7 +81,9 @@ def outcome(case: Case) -> Iterator[str]:
         return
     yield from plan_lines(plan)
     yield from map(finding_line, plan.findings)
-    yield from recipe_lines(make_recipe(plan, facts))
+    yield from recipe_lines(
+        make_recipe(plan, facts, PlannerServices(family=family_of(plan.container.family)))
+    )
     config = family_of(plan.container.family).render(plan, Artifacts(model=()))
     yield from config_lines(config)
     health = health_check(plan, config.port)

@@ -15,6 +15,7 @@ from packager.models.local import LocalSource
 from packager.models.reference import parse_model_reference
 from packager.optimize.quantize.llmcompressor import LlmCompressorQuantizer
 from packager.pipeline.planning.planner import make_plan
+from packager.pipeline.planning.services import PlannerServices
 from tests.support.headers import facts_of
 
 TOOL = ToolFacts(name="llmcompressor", worker="a" * 64, requirements="b" * 64, packages={})
@@ -53,5 +54,7 @@ def planned_parameters(
     """Return what the worker is told to do; raises `PlanRejected`."""
     facts = planned_facts(checkpoint, asked, instance, left_out=left_out, layers=layers)
     quantizer = LlmCompressorQuantizer()
-    step = quantizer.step(facts, make_plan(facts, VllmFamily(), quantizer=quantizer))
+    step = quantizer.step(
+        facts, make_plan(facts, PlannerServices(family=VllmFamily(), quantizer=quantizer))
+    )
     return {**step.parameters, "memory_bytes": 1}

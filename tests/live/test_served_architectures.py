@@ -36,6 +36,7 @@ from packager.core.findings import errors_in
 from packager.engines.vllm.family import VllmFamily
 from packager.optimize.quantize.llmcompressor import LlmCompressorQuantizer
 from packager.pipeline.planning.planner import make_plan
+from packager.pipeline.planning.services import PlannerServices
 from tests.live.planned_cases import planned_facts, planned_parameters
 from tests.live.processors import caps, has_kernel
 from tests.live.tool_programs import documents_in, run_program
@@ -201,7 +202,10 @@ def _refusals(place: str, model: str, method: str) -> list[str]:
     here = this_machine(os.environ)
     facts = planned_facts(Path(place), method, here, left_out=_left_out(model))
     with pytest.raises(PlanRejected) as refused:
-        make_plan(facts, VllmFamily(), rules=rules(), quantizer=LlmCompressorQuantizer())
+        make_plan(
+            facts,
+            PlannerServices(family=VllmFamily(), rules=rules(), quantizer=LlmCompressorQuantizer()),
+        )
     return [finding.code for finding in errors_in(refused.value.findings)]
 
 

@@ -17,6 +17,7 @@ from packager.core.request import BuildRequest
 from packager.core.units import GIB
 from packager.optimize.drafts.request import parse_draft
 from packager.pipeline.planning.planner import make_plan
+from packager.pipeline.planning.services import PlannerServices
 from tests.support.doubles.containers import FAMILIES, with_traits
 from tests.support.doubles.models import BYTES_PER_ELEMENT, llama_tensors
 from tests.support.layouts import config_of
@@ -60,7 +61,7 @@ def facts_of(
         container=with_traits(find_container(family, found.kind)),
         base=None,
         packager_version="0.1.0",
-        draft_asked=parse_draft(asked.get("draft")),
+        draft_request=parse_draft(asked.get("draft")),
     )
 
 
@@ -69,7 +70,10 @@ def plan_of(
 ) -> Plan:
     """Plan with the family that the catalog chooses."""
     facts = facts_of(model, instance, family=family, **asked)
-    return make_plan(facts, FAMILIES[facts.container.family], accelerator_of=accelerator_of)
+    return make_plan(
+        facts,
+        PlannerServices(family=FAMILIES[facts.container.family], accelerator_of=accelerator_of),
+    )
 
 
 def model_of(config: dict[str, Any], *, dtype: str = "BF16", name: str = "model") -> ModelFiles:

@@ -30,6 +30,7 @@ from packager.engines.effects import asked_options, check_effects, effect_of
 from packager.engines.lengths import length_limit
 from packager.models.architectures.profile import make_profile
 from packager.pipeline.planning.planner import make_plan
+from packager.pipeline.planning.services import PlannerServices
 
 # Settings that put less on the devices than the checkpoint's files have: whether it fits is open.
 UNCOUNTED = re.compile(
@@ -179,7 +180,8 @@ def _plan(
         containers=containers(),
         environment=environment,
     )
-    make_plan(facts, machine.family(container.family), instances=None)
+    family = machine.family(container.family)
+    make_plan(facts, PlannerServices(family=family, instances=None))
 
 
 def _container(target: ConfigTarget, instance: Instance) -> ContainerFacts | None:

@@ -99,7 +99,7 @@ def pinned(request: BuildRequest, planned: Planned) -> BuildRequest:
         "threads": devices.threads,
     }
     if request.draft and request.draft != AUTO:
-        changes["draft"] = absolute_draft(request.draft, planned.facts.draft_asked)
+        changes["draft"] = absolute_draft(request.draft, planned.facts.draft_request)
     for name in ("calibration", "evaluate"):
         data = getattr(request, name)
         if data and data != DEFAULT:

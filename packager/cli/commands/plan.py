@@ -31,7 +31,6 @@ from packager.core.request import BuildRequest
 from packager.core.values import dataclass
 from packager.estimate.performance.ask_opinion import check_installed
 from packager.estimate.performance.ask_opinion import second_opinion as ask_second_opinion
-from packager.estimate.performance.choice import target_of
 from packager.estimate.performance.measured import measured_starts
 from packager.estimate.performance.monthly import MOST_REQUESTS_PER_DAY, REQUESTS_PER_DAY
 from packager.estimate.performance.opinion import Opinion
@@ -40,6 +39,7 @@ from packager.estimate.performance.report_outlook import make_outlook
 from packager.estimate.performance.report_rank import Menu, ranking_document
 from packager.estimate.performance.startup import bandwidth_of, image_of_plan, predict_startup
 from packager.pipeline import pipeline
+from packager.pipeline.planning.requested import target_of
 from packager.pipeline.rank import menu, predict_plan, rank_instances
 from packager.pipeline.report_page import plan_report
 from packager.pipeline.report_plan import PlanPage, page_document

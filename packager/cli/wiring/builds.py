@@ -35,7 +35,7 @@ from packager.cli.wiring.techniques import (
     find_quantizer,
     find_sharder,
 )
-from packager.cli.wiring.texts import find_evaluation, find_samples, read_workload
+from packager.cli.wiring.texts import calibration_texts, evaluation_texts, read_workload
 from packager.core.errors import ModelRefused, NotReproduced, PackagerError, UsageError
 from packager.core.events import StepEvent, ignore, working
 from packager.core.files.atomic import check_place
@@ -114,8 +114,8 @@ def services_for(settings: Settings) -> BuildServices:
         find_sharder=find_sharder,
         on_miss=settings.on_miss,
         on_event=settings.on_event,
-        find_samples=find_samples,
-        find_evaluation=find_evaluation,
+        find_samples=calibration_texts,
+        find_evaluation=evaluation_texts,
         read_quality=read_quality,
         pin_files=lambda model: _pin_files(model, settings, reader, index),
         preflight=lambda: preflight_all(sinks),

@@ -16,7 +16,6 @@ from packager.core.catalog import Accelerator
 from packager.core.facts import ContainerFacts
 from packager.core.instance import LOCAL, Instance
 from packager.core.model import ModelFiles
-from packager.core.request import BuildRequest
 from packager.core.user_catalog import UserCatalog
 from packager.estimate.performance.job import Market
 from packager.optimize.drafts.published import KnownChoice, choose_known
@@ -54,15 +53,12 @@ class CatalogRows:
         """Return where steps run, to price them."""
         return Market(here=self.this_machine, accelerator_of=self.accelerator_of)
 
-    def find_container(self, request: BuildRequest, instance: Instance) -> ContainerFacts:
+    def find_container(
+        self, family: str | None, version: str | None, region: str | None, instance: Instance
+    ) -> ContainerFacts:
         """Return the container that a request means, for an instance."""
         return find_container(
-            request.family,
-            instance.kind,
-            request.container_version,
-            request.region,
-            instance.name,
-            self.own.containers,
+            family, instance.kind, version, region, instance.name, self.own.containers
         )
 
     def containers(self) -> tuple[ContainerFacts, ...]:

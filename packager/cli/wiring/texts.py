@@ -6,19 +6,10 @@ from functools import cache
 from typing import Literal
 
 from packager.core.errors import NotFound, UsageError
-from packager.core.quality import EVALUATION_SAMPLES
-from packager.core.request import BuildRequest
-from packager.core.samples import (
-    CALIBRATION_SAMPLES,
-    DEFAULT,
-    Samples,
-    choose_others,
-    choose_samples,
-)
+from packager.core.samples import Samples, choose_others, choose_samples
 from packager.core.suggestions import guessed
 from packager.core.training import TrainingTexts, split_texts
 from packager.core.workload import WORKLOADS, Workload
-from packager.estimate.sizing.schemes import NONE
 
 
 def read_workload(reference: str) -> Workload:
@@ -35,20 +26,10 @@ def read_workload(reference: str) -> Workload:
         ) from error
 
 
-def find_samples(request: BuildRequest) -> Samples | None:
-    """Read and select the texts for a quantizer; None where no weights are quantized."""
-    if request.quantizing in (None, NONE):
-        return None
-    count = request.calibration_samples or CALIBRATION_SAMPLES
-    return _chosen_samples(request.calibration or DEFAULT, count, request.calibration_seed or 0)
-
-
-def find_evaluation(request: BuildRequest, calibration: Samples | None) -> Samples | None:
-    """Read and choose what quality is measured with, other texts than it was calibrated on."""
-    if request.evaluation is None:
-        return None
-    count, seed = request.evaluate_samples or EVALUATION_SAMPLES, request.evaluate_seed or 0
-    return evaluation_texts(request.evaluation, count, seed, calibration)
+@cache  # ranking plans one model many times
+def calibration_texts(reference: str, count: int, seed: int) -> Samples:
+    """Choose texts to calibrate a quantizer with."""
+    return choose_samples(_all_samples(reference), count, seed)
 
 
 def evaluation_texts(
@@ -74,11 +55,6 @@ def training_texts(
         other = load_samples(held_out, broken=broken)
         return split_texts(found, other, count=count, seed=seed)
     return split_texts(found, None, count=count, seed=seed)
-
-
-@cache  # ranking plans one model many times
-def _chosen_samples(reference: str, count: int, seed: int) -> Samples:
-    return choose_samples(_all_samples(reference), count, seed)
 
 
 @cache

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from packager.core.plan import MemoryBudget
-from packager.core.request import BuildRequest
 from packager.core.shape import Shape
 from packager.core.split import Split
 from packager.core.techniques import Rejected
@@ -34,17 +33,6 @@ class Objective:
     workload: Workload = QUESTIONS
     tpot_limit_s: float = TPOT_LIMIT_S
     ttft_limit_s: float | None = None
-
-
-def target_of(request: BuildRequest, workload: Workload) -> Objective:
-    """Return what a request is planned for."""
-    limit_ms, first_ms = request.tpot_limit_ms, request.ttft_limit_ms
-    return Objective(
-        goal=request.goal,
-        workload=workload,
-        tpot_limit_s=limit_ms / 1e3 if limit_ms else TPOT_LIMIT_S,
-        ttft_limit_s=first_ms / 1e3 if first_ms else None,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,40 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 
 from packager.core.errors import PlanRejected
-from packager.core.facts import Facts
-from packager.core.findings import LACKS, Finding, errors_in
+from packager.core.findings import Finding
 from packager.core.instance import Instance
 from packager.core.plan import Plan
 from packager.core.split import Split
 from packager.core.traits import EngineTraits
-from packager.estimate.sizing.splits import LEAST_NETWORK_GBPS, may_use_nodes
-
-
-def plan_on_nodes(
-    facts: Facts,
-    rejected: PlanRejected,
-    traits: EngineTraits,
-    decide: Callable[[Facts], Plan],
-) -> Plan | None:
-    """Return a plan over as few machines as hold the model, at most four; None where none do.
-
-    Only if the request leaves the number of machines open, and they have a fast network.
-    """
-    # Any error but for lack of devices would stay on more machines.
-    curable = all(LACKS in finding.data for finding in errors_in(rejected.findings))
-    if facts.request.nodes is not None or not curable:
-        return None
-    for nodes in may_use_nodes(facts.instance, traits):
-        request = facts.request.model_copy(update={"nodes": nodes})
-        try:
-            return decide(replace(facts, request=request))
-        except PlanRejected:
-            continue
-    return None
+from packager.estimate.sizing.splits import LEAST_NETWORK_GBPS
 
 
 def check_nodes(split: Split, instance: Instance, traits: EngineTraits) -> Iterator[Finding]:

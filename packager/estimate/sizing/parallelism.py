@@ -14,7 +14,6 @@ from packager.core.findings import Finding
 from packager.core.instance import GPUS, Instance
 from packager.core.model import ModelProfile
 from packager.core.plan import MemoryBudget
-from packager.core.request import BuildRequest
 from packager.core.split import Split
 from packager.core.techniques import Rejected
 from packager.core.traits import EngineTraits
@@ -22,6 +21,18 @@ from packager.core.units import gib
 from packager.core.values import dataclass
 from packager.estimate.sizing.blocks import UNBLOCKED, BlockedModel
 from packager.estimate.sizing.memory import is_converted_to_mha
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestedSplit:
+    """The degrees of a request; None: chosen by the planner."""
+
+    tp_degree: int | None = None
+    pp_degree: int | None = None
+    dp_degree: int | None = None
+    ep: bool | None = None
+    nodes: int | None = None
+    latency: bool = False  # the goal: larger tensor-parallel degrees come first
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,32 +160,32 @@ def explain_cut(split: Split, budget: MemoryBudget) -> Rejected:
 
 
 def find_pipelines(
-    request: BuildRequest, profile: ModelProfile, instance: Instance, traits: EngineTraits
+    requested: RequestedSplit, profile: ModelProfile, instance: Instance, traits: EngineTraits
 ) -> tuple[tuple[int, ...], tuple[Finding, ...]]:
     """List the pipeline depths to try, 1 first; only the requested one, if any."""
-    asked = request.pp_degree
-    if asked is None:
+    depth = requested.pp_degree
+    if depth is None:
         if not traits.pipeline or instance.kind not in GPUS:
             return (1,), ()
-        devices = instance.devices * (request.nodes or 1)
+        devices = instance.devices * (requested.nodes or 1)
         depths = range(1, min(devices, profile.layers) + 1)
-        return tuple(depth for depth in depths if devices % depth == 0), ()
-    if asked > 1 and not traits.pipeline:
+        return tuple(one for one in depths if devices % one == 0), ()
+    if depth > 1 and not traits.pipeline:
         message = (
             f"{traits.who} does not support pipeline parallelism on {instance.name} "
-            f"(pp_degree={asked} requested)"
+            f"(pp_degree={depth} requested)"
         )
         hint = "use `--family vllm` on an instance with NVIDIA GPUs, or leave pp_degree out"
         return (), (Finding("error", "pp-not-supported", message, hint),)
-    devices = instance.devices * (request.nodes or 1)
-    if asked > profile.layers or asked * (request.tp_degree or 1) > devices:
+    devices = instance.devices * (requested.nodes or 1)
+    if depth > profile.layers or depth * (requested.tp_degree or 1) > devices:
         message = (
-            f"PP {asked} is requested: the model has {profile.layers} layers, "
+            f"PP {depth} is requested: the model has {profile.layers} layers, "
             f"{instance.name} {devices} devices"
         )
         hint = "lower pp_degree: pp_degree times tp_degree devices are needed"
         return (), (Finding("error", "pp-not-allowed", message, hint),)
-    return (asked,), ()
+    return (depth,), ()
 
 
 def note_split(profile: ModelProfile, instance: Instance, degree: int) -> tuple[Finding, ...]:

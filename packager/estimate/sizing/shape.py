@@ -12,9 +12,18 @@ from dataclasses import replace
 
 from packager.core.findings import Finding
 from packager.core.instance import GPUS, DeviceKind, Instance
-from packager.core.request import BuildRequest
 from packager.core.shape import Shape
 from packager.core.values import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestedShape:
+    """The numbers of a request; None: chosen by the planner."""
+
+    max_batch: int | None = None
+    max_input_tokens: int | None = None
+    max_total_tokens: int | None = None
+    max_prefill_tokens: int | None = None  # of one step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,13 +52,13 @@ LEAST_TOKENS = 512
 LENGTH_STEP = 1024  # lengths of a workload are rounded up to multiples
 
 
-def check_shape(request: BuildRequest, max_positions: int) -> tuple[Finding, ...]:
+def check_shape(requested: RequestedShape, max_positions: int) -> tuple[Finding, ...]:
     """Find what contradicts itself, and prompts that fill the model's positions; 0: not known.
 
     Whether prompt and answer together are too long is the engine's to say: `engines.lengths`.
     """
     findings = []
-    total, prompt = request.max_total_tokens, request.max_input_tokens
+    total, prompt = requested.max_total_tokens, requested.max_input_tokens
     if total is not None and total < 2:
         message = f"max_total_tokens {total} has no room for a prompt and an answer"
         findings.append(Finding("error", "shape-too-small", message, "ask for at least 2"))
@@ -66,9 +75,9 @@ def check_shape(request: BuildRequest, max_positions: int) -> tuple[Finding, ...
     return tuple(findings)
 
 
-def check_prefill(request: BuildRequest) -> tuple[Finding, ...]:
+def check_prefill(requested: RequestedShape) -> tuple[Finding, ...]:
     """Find a step too small for its batch: every sequence needs at least one token of it."""
-    prefill, batch = request.max_prefill_tokens, request.max_batch
+    prefill, batch = requested.max_prefill_tokens, requested.max_batch
     if prefill is None or batch is None or prefill >= batch:
         return ()
     message = f"max_prefill_tokens {prefill} is less than one for each of {batch} requests"
@@ -76,9 +85,9 @@ def check_prefill(request: BuildRequest) -> tuple[Finding, ...]:
     return (Finding("error", "prefill-too-small", message, hint),)
 
 
-def note_step(request: BuildRequest, step_tokens: int | None) -> Iterator[Finding]:
+def note_step(requested: RequestedShape, step_tokens: int | None) -> Iterator[Finding]:
     """Note that steps are made smaller than the engine's own for the sake of the cache."""
-    if step_tokens != request.max_prefill_tokens:
+    if step_tokens != requested.max_prefill_tokens:
         message = (
             f"steps of {step_tokens} tokens are planned: the engine keeps of every request what is "
             "not compressed yet of all tokens in flight, and its own choice would take a third of "
@@ -88,9 +97,8 @@ def note_step(request: BuildRequest, step_tokens: int | None) -> Iterator[Findin
         yield Finding("note", "step-limited", message, hint)
 
 
-def check_utilization(request: BuildRequest, instance: Instance) -> tuple[Finding, ...]:
+def check_utilization(share: float | None, instance: Instance) -> tuple[Finding, ...]:
     """Find a requested share of GPU memory where no engine has the option."""
-    share = request.gpu_memory_utilization
     if share is None or instance.kind in GPUS:
         return ()
     message = f"gpu_memory_utilization {share:g} is requested, and {instance.name} has no GPU"
@@ -99,21 +107,21 @@ def check_utilization(request: BuildRequest, instance: Instance) -> tuple[Findin
 
 
 def first_shape(
-    request: BuildRequest, max_positions: int, kind: DeviceKind, longest_tokens: int = 0
+    requested: RequestedShape, max_positions: int, kind: DeviceKind, longest_tokens: int = 0
 ) -> Shape:
     """Return the complete shape of a request that passed `check_shape`.
 
     `longest_tokens` are those of a request of the workload that the server must take.
     """
     default = DEFAULTS[kind]
-    total = request.max_total_tokens
+    total = requested.max_total_tokens
     if total is None:
-        needed = request.max_input_tokens + ANSWER_TOKENS if request.max_input_tokens else 0
+        needed = requested.max_input_tokens + ANSWER_TOKENS if requested.max_input_tokens else 0
         needed = max(needed, -(-longest_tokens // LENGTH_STEP) * LENGTH_STEP)
         total = min(max_positions, max(default.max_total_tokens, needed))
     return Shape(
-        max_batch=request.max_batch or default.max_batch,
-        max_input_tokens=request.max_input_tokens or default_input_tokens(total),
+        max_batch=requested.max_batch or default.max_batch,
+        max_input_tokens=requested.max_input_tokens or default_input_tokens(total),
         max_total_tokens=total,
     )
 
@@ -123,14 +131,14 @@ def default_input_tokens(max_total_tokens: int) -> int:
     return max_total_tokens - max(1, min(ANSWER_TOKENS, max_total_tokens // 4))
 
 
-def smaller_shapes(request: BuildRequest, shape: Shape) -> Iterator[Shape]:
+def smaller_shapes(requested: RequestedShape, shape: Shape) -> Iterator[Shape]:
     """Yield ever smaller shapes, beginning with `shape`; requested values stay."""
     yield shape
-    may_shorten = request.max_total_tokens is None and request.max_input_tokens is None
+    may_shorten = requested.max_total_tokens is None and requested.max_input_tokens is None
     while may_shorten and shape.max_total_tokens // 2 >= COMFORTABLE_TOKENS:
         shape = _with_total(shape, shape.max_total_tokens // 2)
         yield shape
-    while request.max_batch is None and shape.max_batch > 1:
+    while requested.max_batch is None and shape.max_batch > 1:
         shape = replace(shape, max_batch=shape.max_batch // 2)
         yield shape
     while may_shorten and shape.max_total_tokens // 2 >= LEAST_TOKENS:
@@ -138,18 +146,18 @@ def smaller_shapes(request: BuildRequest, shape: Shape) -> Iterator[Shape]:
         yield shape
 
 
-def shorter_shapes(request: BuildRequest, shape: Shape) -> Iterator[Shape]:
+def shorter_shapes(requested: RequestedShape, shape: Shape) -> Iterator[Shape]:
     """Yield ever shorter shapes, beginning with `shape`; a requested length stays."""
     yield shape
-    may_shorten = request.max_total_tokens is None and request.max_input_tokens is None
+    may_shorten = requested.max_total_tokens is None and requested.max_input_tokens is None
     while may_shorten and shape.max_total_tokens // 2 >= LEAST_TOKENS:
         shape = _with_total(shape, shape.max_total_tokens // 2)
         yield shape
 
 
-def larger_shapes(request: BuildRequest, shape: Shape, kind: DeviceKind) -> Iterator[Shape]:
+def larger_shapes(requested: RequestedShape, shape: Shape, kind: DeviceKind) -> Iterator[Shape]:
     """Yield ever larger batches than that of `shape`, unless the batch was requested."""
-    while request.max_batch is None and shape.max_batch * 2 <= DEFAULTS[kind].most_batch:
+    while requested.max_batch is None and shape.max_batch * 2 <= DEFAULTS[kind].most_batch:
         shape = replace(shape, max_batch=shape.max_batch * 2)
         yield shape
 

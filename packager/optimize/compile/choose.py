@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from packager.core.facts import Facts
 from packager.core.findings import Finding, errors_in
@@ -22,22 +23,24 @@ class ChosenCompiler:
     findings: tuple[Finding, ...] = ()
 
 
-def choose_compiler(facts: Facts, plan: Plan, compilers: Mapping[str, Compiler]) -> ChosenCompiler:
+def choose_compiler(
+    requested: str | None, facts: Facts, plan: Plan, compilers: Mapping[str, Compiler]
+) -> ChosenCompiler:
     """Return the compiler of `--compile`; for `auto` the first without an error for the plan."""
-    asked = facts.request.compile
-    if asked is None or asked in NOT_REQUESTED:
+    if requested is None or requested in NOT_REQUESTED:
         return ChosenCompiler()
-    if asked == "auto":
+    if requested == "auto":
         for name, compiler in compilers.items():
             findings = tuple(compiler.check(facts, plan))
             if not errors_in(findings):
                 return ChosenCompiler(name, findings)
         message = "nothing is compiled ahead of time: the engine compiles when it starts"
         return ChosenCompiler("", (Finding("note", "compile-none", message),))
-    if asked not in compilers:
-        message = f"there is no compiler {asked[:40]!r} here"
+    if requested not in compilers:
+        message = f"there is no compiler {requested[:40]!r} here"
         choices = ("auto", *compilers)
         hint = f"use `--compile off`, or one of {', '.join(choices)}"
-        hint = guessed(asked, (*choices, "off"), hint)
+        hint = guessed(requested, (*choices, "off"), hint)
         return ChosenCompiler("", (Finding("error", "compile-unknown", message, hint),))
-    return ChosenCompiler(asked, tuple(compilers[asked].check(facts, plan)))
+    named = replace(plan, compiler=requested)
+    return ChosenCompiler(requested, tuple(compilers[requested].check(facts, named)))

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from packager.core.facts import Facts
-from packager.core.findings import Finding
+from packager.core.findings import Finding, Severity
 from packager.core.image import Inline
 from packager.core.key_options import keyed_options
 from packager.core.model import ModelFile
@@ -65,8 +65,8 @@ class NeuronCompiler:
         elif how == "neo":
             message = "LMI's image compiles on a machine with NeuronCores only"
             hint = "import Neo's output: `packager cache import --from neo --as KEY.json DIR`"
-            unasked = facts.request.compile == "auto"  # `auto` selects nothing that may fail
-            yield Finding("error" if unasked else "warning", "neuron-import-only", message, hint)
+            severity: Severity = "warning" if plan.compiler else "error"  # `auto` looks for one
+            yield Finding(severity, "neuron-import-only", message, hint)
 
     def step(
         self,

@@ -99,7 +99,7 @@ class StateSharder:
         env = _env(plan)
         weights = facts.model.weight_bytes
         on_gpus = plan.instance.kind == "nvidia"
-        part_bytes = facts.request.max_layer_size or PART_BYTES
+        part_bytes = plan.layers.max_size or PART_BYTES
         model, container = inputs["model"], plan.container
         return Step(
             name="shard",
@@ -251,7 +251,7 @@ def _key(
     return ShardedCheckpointKey(
         graph=graph_of(facts.model.config, NO_WEIGHT),
         weights=Weights(files=files, adapters=(), draft=None),
-        precision=vllm_precision(facts, plan),
+        precision=vllm_precision(plan),
         parallelism=parallelism_of(tp=plan.tp_degree, pp=1, sharding="replicate"),
         # Before kernels see them, weights are the same on every processor.
         target=vllm_target(plan, None),

@@ -269,7 +269,7 @@ def _key(
             graph_sizes=(),
             dynamic=(),
         ),
-        precision=vllm_precision(facts, plan),
+        precision=vllm_precision(plan),
         parallelism=parallelism_of(
             tp=plan.tp_degree,
             pp=plan.pp_degree,
@@ -280,7 +280,7 @@ def _key(
         target=vllm_target(plan, _cpu_of(plan)),
         toolchain=toolchain_in_image(facts.tools["vllm-cache"], base, plan.container, serving),
         invocation=Invocation(
-            compiler_args=(), engine_args=_engine_args(facts, argv), env=dict(env)
+            compiler_args=(), engine_args=_engine_args(plan, argv), env=dict(env)
         ),
         speculation=_speculation(facts, plan),
         sampling=Sampling(on_device=False, max_top_k=None),
@@ -302,7 +302,7 @@ def _fields_left_out(plan: Plan) -> frozenset[str]:
     return NO_GRAPH - {"architectures"}  # it chooses the engine's code
 
 
-def _engine_args(facts: Facts, argv: list[str]) -> dict[str, str]:
+def _engine_args(plan: Plan, argv: list[str]) -> dict[str, str]:
     """Return the engine's options by name, and how the weights were quantized."""
     args: dict[str, str] = {}
     name = ""
@@ -313,8 +313,8 @@ def _engine_args(facts: Facts, argv: list[str]) -> dict[str, str]:
         elif name:
             args[name] = f"{args[name]} {word}".lstrip()
     kept = {name: value or "true" for name, value in keyed_options(args.items())}
-    if facts.request.quantize:
-        kept["packager.quantize"] = facts.request.quantize
+    if plan.quantizing.method:
+        kept["packager.quantize"] = plan.quantizing.method
     return kept
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from packager.core.facts import Facts
 from packager.core.plan import Plan
 from packager.core.techniques import LayerGroup
 from packager.optimize.keys.parts import Cpu, Precision, Target
@@ -10,7 +9,7 @@ from packager.optimize.keys.parts import Quantization as QuantizationKey
 from packager.optimize.steps.key_parts import OF_THE_IMAGE, cuda_target
 
 
-def vllm_precision(facts: Facts, plan: Plan) -> Precision:
+def vllm_precision(plan: Plan) -> Precision:
     """Return the element types and the quantization of a plan, as key documents have them."""
     chosen = plan.quantization
     weights = None
@@ -23,7 +22,7 @@ def vllm_precision(facts: Facts, plan: Plan) -> Precision:
             group_size=chosen.group_size or None,
             symmetric=not zeros,
             zero_point=zeros,
-            excluded_modules=tuple(facts.request.quantize_ignore or ()),
+            excluded_modules=plan.quantizing.ignored,
         )
     return Precision(
         dtype=plan.dtype,

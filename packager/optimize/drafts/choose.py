@@ -6,7 +6,9 @@ version can serve.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Literal
 
 from packager.core.facts import Facts
 from packager.core.findings import Finding, errors_in
@@ -22,7 +24,7 @@ from packager.optimize.drafts.medusa import check_medusa, medusa_draft, read_med
 from packager.optimize.drafts.models import check_model, model_draft
 from packager.optimize.drafts.mtp import check_mtp, mtp_draft
 from packager.optimize.drafts.numbers import main_dtype
-from packager.optimize.drafts.options import check_asked
+from packager.optimize.drafts.options import check_options
 from packager.optimize.drafts.request import check_absence, count_tokens
 from packager.optimize.drafts.suffix import check_suffix
 from packager.optimize.drafts.targets import check_target
@@ -39,46 +41,60 @@ class DraftChoice:
     counted: Draft | None = None  # requested by engine options: its memory is counted, too
 
 
-def choose_draft(facts: Facts, profile: ModelProfile) -> DraftChoice:
-    """Return the requested draft with its sizes and defaults, checked against the model."""
-    request = facts.request
-    asked = facts.draft_asked
-    if isinstance(asked, Finding):
-        return DraftChoice(None, (asked,))
-    if asked is None:
-        counted, found = check_asked(facts, profile)
-        found += check_absence(request, looked_up=bool(facts.draft_findings))
+def choose_draft(
+    facts: Facts,
+    profile: ModelProfile,
+    requested_tokens: int | None,
+    options: Mapping[str, str] | None,
+    *,
+    base: str,
+    weights: Literal["baked", "mounted"],
+    is_auto: bool,
+) -> DraftChoice:
+    """Return the requested draft with its sizes and defaults, checked against the model.
+
+    `options` are the engine's own; `base` is the image that is built on; `is_auto`: the catalog
+    was searched for a draft.
+    """
+    requested = facts.draft_request
+    if isinstance(requested, Finding):
+        return DraftChoice(None, (requested,))
+    if requested is None:
+        counted, found = check_options(facts, profile, options, base)
+        found += check_absence(requested_tokens, unknown=is_auto and not facts.draft_findings)
         return DraftChoice(None, (*facts.draft_findings, *found), counted)
-    tokens, findings = count_tokens(request, asked)
-    if findings:
-        return DraftChoice(None, (*facts.draft_findings, *findings))
-    draft = Draft(kind=asked.kind, reference=asked.reference or "", speculative_tokens=tokens)
+    tokens, wrong = count_tokens(requested_tokens, requested)
+    if wrong:
+        return DraftChoice(None, (*facts.draft_findings, *wrong))
+    draft = Draft(
+        kind=requested.kind, reference=requested.reference or "", speculative_tokens=tokens
+    )
     if not draft.has_files:
-        choice = _without_files(draft, facts, profile)
+        choice = _without_files(draft, facts, profile, base)
         return replace(choice, findings=(*facts.draft_findings, *choice.findings))
     if facts.draft is None:
         message = f"the draft {draft.reference[:60]!r} was not looked up: its size is not known"
         hint = "name a directory or a hub id that can be read, or `--draft none`"
         return DraftChoice(None, (Finding("error", "draft-unknown", message, hint),))
-    draft = replace(
+    pinned = replace(
         draft,
         ref=facts.draft.ref,
         license=facts.draft_license,
         dtype=main_dtype(facts.draft.tensors),
     )
-    choice = _with_files(draft, facts, profile)
+    choice = _with_files(pinned, facts, profile)
     findings = (*facts.draft_findings, *choice.findings)
-    if dict(spelled(request.engine_options)).get(CODE_OF) != "transformers":
+    if dict(spelled(options)).get(CODE_OF) != "transformers":
         findings += tuple(check_target(draft.kind, facts.model, facts.container, facts.containers))
     if choice.draft is not None and not errors_in(choice.findings):
-        kept = "baked" if facts.writes_tree else request.weights  # a tree is laid out by us, too
+        kept = "baked" if facts.writes_tree else weights  # a tree is laid out by us, too
         findings += tuple(check_layout(choice.draft, facts.container, kept, facts.draft))
     return replace(choice, findings=findings)
 
 
-def _without_files(draft: Draft, facts: Facts, profile: ModelProfile) -> DraftChoice:
+def _without_files(draft: Draft, facts: Facts, profile: ModelProfile, base: str) -> DraftChoice:
     if draft.kind == "suffix":
-        return DraftChoice(draft, tuple(check_suffix(facts)))
+        return DraftChoice(draft, tuple(check_suffix(facts.container, base)))
     if draft.kind != "mtp":
         return DraftChoice(draft)
     model, container = facts.model, facts.container

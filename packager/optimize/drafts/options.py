@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from packager.core.facts import Facts
+from packager.core.facts import ContainerFacts, Facts
 from packager.core.findings import Finding
 from packager.core.model import ModelProfile
 from packager.core.serving import MODEL_DIR, MOUNTED_MODEL_DIR
@@ -26,12 +26,14 @@ STEPS, PATH = "speculative-num-steps", "speculative-draft-model-path"
 OWN_HEAD = ("NEXTN", "EAGLE")  # SGLang's algorithms that run an MTP head
 
 
-def check_asked(facts: Facts, profile: ModelProfile) -> tuple[Draft | None, tuple[Finding, ...]]:
+def check_options(
+    facts: Facts, profile: ModelProfile, options: Mapping[str, str] | None, base: str
+) -> tuple[Draft | None, tuple[Finding, ...]]:
     """Check draft settings in engine options; the returned draft only counts memory."""
-    config = asked_config(facts.request.engine_options)
+    config = asked_config(options)
     if config is not None and config.get("method") == "suffix":
-        return None, tuple(check_suffix(facts))
-    found = _of_vllm(config) if config is not None else _of_sglang(facts)
+        return None, tuple(check_suffix(facts.container, base))
+    found = _of_vllm(config) if config is not None else _of_sglang(facts.container, options)
     if found is None:
         return None, ()
     name, tokens = found
@@ -58,10 +60,12 @@ def _of_vllm(config: Mapping[str, Any]) -> tuple[str, Any] | None:
     return "num_speculative_tokens of speculative-config", config.get("num_speculative_tokens")
 
 
-def _of_sglang(facts: Facts) -> tuple[str, Any] | None:
-    given = dict(spelled(facts.request.engine_options))
+def _of_sglang(
+    container: ContainerFacts, options: Mapping[str, str] | None
+) -> tuple[str, Any] | None:
+    given = dict(spelled(options))
     own = given.get(PATH, MODEL_DIR) in (MODEL_DIR, MOUNTED_MODEL_DIR)
-    is_read = facts.container.traits.drafts.options == ALGORITHM
+    is_read = container.traits.drafts.options == ALGORITHM
     if not is_read or given.get(ALGORITHM) not in OWN_HEAD or not own:
         return None
     steps = given.get(STEPS, "1")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 
 from packager.core.findings import Finding
-from packager.core.request import BuildRequest
 from packager.core.techniques import DraftKind, DraftRequest
 
 AUTO, NONE = "auto", "none"
@@ -96,25 +95,24 @@ def nearest_kind(text: str) -> str:
     return found[0] if found else ""
 
 
-def check_absence(request: BuildRequest, *, looked_up: bool) -> tuple[Finding, ...]:
-    """Yield findings for draft options in a request without a draft; `looked_up`.
+def check_absence(tokens: int | None, *, unknown: bool) -> tuple[Finding, ...]:
+    """Return findings of a plan without a draft, where `tokens` were requested.
 
-    Reason was reported.
+    `unknown`: the catalog was searched for a draft, and has none.
     """
-    if request.speculative_tokens is not None:
-        message = f"speculative_tokens {request.speculative_tokens} is requested without a draft"
+    if tokens is not None:
+        message = f"speculative_tokens {tokens} is requested without a draft"
         hint = "add a draft, such as `--draft ngram`, or leave speculative_tokens out"
         return (Finding("error", "draft-missing", message, hint),)
-    if request.draft == AUTO and not looked_up:
+    if unknown:
         message = "no draft is known for this model; it is planned without one"
         hint = "name one with --draft, or use `--draft ngram`, which fits every model"
         return (Finding("note", "draft-none-known", message, hint),)
     return ()
 
 
-def count_tokens(request: BuildRequest, asked: DraftRequest) -> tuple[int, tuple[Finding, ...]]:
+def count_tokens(given: int | None, asked: DraftRequest) -> tuple[int, tuple[Finding, ...]]:
     """Return the number of speculative tokens; 0 means one per head."""
-    given = request.speculative_tokens
     if given and asked.tokens is not None and given != asked.tokens:
         message = f"the draft says {asked.tokens} tokens, speculative_tokens says {given}"
         return 0, (Finding("error", "draft-contradiction", message, "say it once"),)

@@ -27,10 +27,10 @@ from packager.core.findings import Finding
 from packager.core.model import ModelFile
 from packager.core.plan import Plan
 from packager.core.recipe import Step, StepInput
-from packager.core.samples import CALIBRATION_TOKENS
 from packager.core.techniques import LayerGroup, Quantization, Scheme
 from packager.core.units import GIB
 from packager.estimate.performance.effort import time_limit_s
+from packager.estimate.sizing.left_out import quantized_modules
 from packager.estimate.sizing.memory import served_weight_bytes
 from packager.estimate.sizing.mixed import select_layers
 from packager.estimate.sizing.quantizable import support_of
@@ -100,14 +100,16 @@ class LlmCompressorQuantizer:
         assert chosen is not None
         for part in chosen.parts:
             yield from check_options(part)
-        yield from _check_latent(facts, chosen)
+        yield from _check_latent(facts, plan, chosen)
         yield from check_ignored(facts, plan)
         if chosen.groups:
-            for group, sizes in zip(chosen.groups, _sizes_of(facts), strict=True):
+            for group, sizes in zip(chosen.groups, _sizes_of(facts, plan), strict=True):
                 if (own := group.quantization) is not None:
-                    yield from check_groups(facts, own.method, own.group_size, sizes)
+                    yield from check_groups(own.method, own.group_size, sizes)
         else:
-            yield from check_groups(facts, chosen.method, chosen.group_size)
+            modules = quantized_modules(facts.model, plan.quantizing.ignored)
+            sizes = {module: shape for module, shape in modules if len(shape) == 2}
+            yield from check_groups(chosen.method, chosen.group_size, sizes)
         if plan.weights == "mounted" and not plan.one_mount:
             message = "the quantized weights would only be in the image, and it holds none"
             hint = "use `--weights baked`, or quantize first and mount the result"
@@ -119,7 +121,7 @@ class LlmCompressorQuantizer:
         elif facts.samples is not None and needs_data(chosen):
             yield from check_samples(facts, facts.samples)
 
-    def gpu_use(self, facts: Facts, plan: Plan) -> GpuUse:
+    def gpu_use(self, facts: Facts, plan: Plan) -> GpuUse:  # noqa: ARG002
         """Describe the GPU that the run can use: one, which takes the layers in turn.
 
         Methods that look at no texts round numbers, which disks are slower at than processors.
@@ -128,7 +130,7 @@ class LlmCompressorQuantizer:
         assert chosen is not None
         if not needs_data(chosen):
             return GpuUse()
-        tokens = _sequence_tokens(facts, plan)
+        tokens = _sequence_tokens(plan)
         return GpuUse(
             most=1,
             helps=served_weight_bytes(plan.profile) >= SMALL_BYTES,
@@ -174,7 +176,7 @@ class LlmCompressorQuantizer:
         )
 
 
-def _check_latent(facts: Facts, chosen: Quantization) -> Iterator[Finding]:
+def _check_latent(facts: Facts, plan: Plan, chosen: Quantization) -> Iterator[Finding]:
     """Refuse to calibrate FP4 activations of what expands latent keys and values.
 
     Its inputs have four dimensions, and observers of groups take three (llm-compressor 0.14.0.1,
@@ -182,8 +184,8 @@ def _check_latent(facts: Facts, chosen: Quantization) -> Iterator[Finding]:
     """
     if all(part.scheme != NVFP4_W4A4.name for part in chosen.parts):
         return
-    layers = facts.request.quantize_layer or ()
-    selected, modules = select_layers(layers, facts.model, facts.request.quantize_ignore)
+    layers, ignored = plan.quantizing.layers, plan.quantizing.ignored
+    selected, modules = select_layers(layers, facts.model, ignored)
     for module in modules:
         place = selected.get(module, -1)
         own = chosen.groups[place].quantization if chosen.groups else chosen
@@ -194,10 +196,10 @@ def _check_latent(facts: Facts, chosen: Quantization) -> Iterator[Finding]:
             return
 
 
-def _sizes_of(facts: Facts) -> list[dict[str, tuple[int, ...]]]:
+def _sizes_of(facts: Facts, plan: Plan) -> list[dict[str, tuple[int, ...]]]:
     """Return the shapes of the matrices of each group, in order."""
-    layers = facts.request.quantize_layer or ()
-    selected, modules = select_layers(layers, facts.model, facts.request.quantize_ignore)
+    layers, ignored = plan.quantizing.layers, plan.quantizing.ignored
+    selected, modules = select_layers(layers, facts.model, ignored)
     found: list[dict[str, tuple[int, ...]]] = [{} for _ in range(len(layers) + 1)]
     for module, shape in modules.items():
         if len(shape) == 2:
@@ -213,7 +215,7 @@ def _files_read(facts: Facts, chosen: Quantization) -> tuple[ModelFile, ...]:
 
 def _parameters(facts: Facts, plan: Plan, chosen: Quantization) -> dict[str, Any]:
     """Return the worker's parameters, with defaults filled in."""
-    ignore = facts.request.quantize_ignore
+    ignore = plan.quantizing.ignored
     own = chosen.groups[-1].quantization if chosen.groups else chosen  # that of all other layers
     options = dict(own.options) if own else {}
     method = own.method if own else chosen.method
@@ -228,9 +230,9 @@ def _parameters(facts: Facts, plan: Plan, chosen: Quantization) -> dict[str, Any
     )
     told: dict[str, Any] = {
         "method": own.method if own else NONE,
-        "ignore": sorted({*(ignore or ()), *built_plain(facts, plan)}),
-        "max_tokens": _sequence_tokens(facts, plan),
-        "seed": facts.request.calibration_seed or 0,
+        "ignore": sorted({*ignore, *built_plain(facts, plan)}),
+        "max_tokens": _sequence_tokens(plan),
+        "seed": plan.quantizing.seed,
         "checkpoint_format": chosen.checkpoint_format,
         "shard_bytes": SHARD_BYTES,
         "loader": support.loader,
@@ -306,7 +308,7 @@ def _env(plan: Plan, chosen: Quantization, threads: int, gpus: int) -> Mapping[s
     return {}
 
 
-def _sequence_tokens(facts: Facts, plan: Plan) -> int:
+def _sequence_tokens(plan: Plan) -> int:
     """Return the tokens that samples are cut to: as requested, at most the model's length."""
-    asked = facts.request.calibration_tokens or CALIBRATION_TOKENS
-    return min(asked, plan.profile.max_positions or asked)
+    tokens = plan.quantizing.tokens
+    return min(tokens, plan.profile.max_positions or tokens)

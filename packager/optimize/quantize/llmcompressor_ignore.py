@@ -19,7 +19,7 @@ MOST_NAMED = 3
 
 def check_ignored(facts: Facts, plan: Plan) -> Iterator[Finding]:
     """Refuse entries that match nothing, split fused matrices, or leave none to quantize."""
-    ignore = facts.request.quantize_ignore
+    ignore = plan.quantizing.ignored
     if not ignore:
         return
     selected = select_ignored(facts.model, ignore)

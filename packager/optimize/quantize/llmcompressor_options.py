@@ -8,7 +8,6 @@ from packager.core.facts import Facts
 from packager.core.findings import Finding
 from packager.core.samples import Samples
 from packager.core.techniques import Quantization, Scheme
-from packager.estimate.sizing.left_out import quantized_modules
 
 ASYMMETRIC = Scheme(name="W4A16", needs="w4a16", word="w4a16", bits=4, group_size=128, zero_bits=4)
 SYMMETRIC = Scheme(name="W4A16", needs="w4a16", word="w4a16", bits=4, group_size=128)
@@ -115,15 +114,9 @@ def check_options(chosen: Quantization) -> Iterator[Finding]:
 
 
 def check_groups(
-    facts: Facts,
-    method: str,
-    group_size: int,
-    sizes: Mapping[str, tuple[int, ...]] | None = None,
+    method: str, group_size: int, sizes: Mapping[str, tuple[int, ...]]
 ) -> Iterator[Finding]:
     """Check that groups divide the inputs of every matrix that is packed, by the headers."""
-    if sizes is None:
-        modules = quantized_modules(facts.model, facts.request.quantize_ignore)
-        sizes = {module: shape for module, shape in modules if len(shape) == 2}
     cut = [module for module, shape in sizes.items() if group_size and shape[1] % group_size]
     if cut:
         message = (

@@ -35,12 +35,14 @@ from packager.estimate.sizing.parallelism import choose_split
 from packager.estimate.sizing.processors import may_compute
 from packager.estimate.sizing.shape import (
     DEFAULTS,
+    RequestedShape,
     first_shape,
     larger_shapes,
     shorter_shapes,
     smaller_shapes,
 )
 from packager.pipeline.planning.does_not_fit import explain_misfit
+from packager.pipeline.planning.requested import shape_of
 
 SetupAt = Callable[[Split, MemoryBudget], Setup | None]
 
@@ -61,6 +63,7 @@ class Room:
     """A model with its techniques, and the instance that it is to fit."""
 
     request: BuildRequest
+    requested: RequestedShape
     profile: ModelProfile
     instance: Instance
     demand: MemoryInputs
@@ -71,7 +74,7 @@ class Room:
     def first_shape(self) -> Shape:
         """Return the requested shape, completed by defaults."""
         kind, longest = self.instance.kind, self.workload.longest_tokens
-        return first_shape(self.request, self.profile.max_positions, kind, longest)
+        return first_shape(self.requested, self.profile.max_positions, kind, longest)
 
     def budget(self, split: Split, shape: Shape) -> MemoryBudget:
         """Compute the memory that one device needs for a shape at a split."""
@@ -91,6 +94,7 @@ def room_of(facts: Facts, profile: ModelProfile, demand: MemoryInputs) -> Room:
     """Return what fits are searched with."""
     return Room(
         request=facts.request,
+        requested=shape_of(facts.request),
         profile=profile,
         instance=facts.instance,
         demand=demand,
@@ -116,15 +120,13 @@ def find_fit(
         setup = None if room.instance.name == LOCAL else setup_at(fit.split, fit.budget)
         warned = _explain_slots(request, fit, target, setup)
         return replace(fit, findings=(*fit.findings, *warned))
-    asked = replace(room.first_shape, max_batch=request.max_batch or 1)
-    shapes = tuple(shorter_shapes(request, asked))
-    if request.max_prefill_tokens is not None:
-        most = min(most, request.max_prefill_tokens)  # every sequence needs a token of a step
+    first = replace(room.first_shape, max_batch=request.max_batch or 1)
+    shapes = tuple(shorter_shapes(room.requested, first))
     choice = choose_layout(
         Candidates(
             splits=splits,
             shapes=shapes,
-            most=most,
+            most=min(most, request.max_prefill_tokens or most),  # each needs a token of a step
             batch=request.max_batch,
             budget_at=room.budget,
             setup_at=setup_at,
@@ -138,7 +140,7 @@ def find_fit(
         return _miss(room, splits, shapes[-1], choice.passed_over)
     said = (
         *notes_of(choice.passed_over),
-        *_explain_length(request, asked, layout),
+        *_explain_length(room.requested, first, layout),
         *_explain_requests(request, layout, target),
     )
     return PlanFit(layout.shape, layout.split, layout.budget, said, choice.passed_over)
@@ -155,8 +157,8 @@ def _reserve(room: Room, splits: tuple[Split, ...]) -> PlanFit:
     A pipeline only comes when no degree fits in any shape: it waits where
     tensor parallelism works.
     """
-    request, instance, asked = room.request, room.instance, room.first_shape
-    shapes = (asked,) if instance.name == LOCAL else tuple(smaller_shapes(request, asked))
+    requested, instance, first = room.requested, room.instance, room.first_shape
+    shapes = (first,) if instance.name == LOCAL else tuple(smaller_shapes(requested, first))
     rejected: tuple[Rejected, ...] = ()
     for depth in dict.fromkeys(split.pp_degree for split in splits):
         deep = tuple(split for split in splits if split.pp_degree == depth)
@@ -165,12 +167,12 @@ def _reserve(room: Room, splits: tuple[Split, ...]) -> PlanFit:
             if choice.split is None:
                 continue
             split = choice.split
-            for larger in _growth(request, asked, shape, instance):
+            for larger in _growth(requested, first, shape, instance):
                 if not room.budget(split, larger).fits:
                     break
                 shape = larger
             rejected += choice.passed_over
-            said = (*notes_of(rejected), *_explain_shape(request, asked, shape))
+            said = (*notes_of(rejected), *_explain_shape(requested, first, shape))
             return PlanFit(shape, split, room.budget(split, shape), said, rejected)
         rejected += choose_split(deep, partial(_budget_of, room, shapes[-1])).passed_over
     return _miss(room, splits, shapes[-1], rejected)
@@ -205,30 +207,30 @@ def _miss(
 
 
 def _growth(
-    request: BuildRequest, asked: Shape, shape: Shape, instance: Instance
+    requested: RequestedShape, first: Shape, shape: Shape, instance: Instance
 ) -> Iterator[Shape]:
-    if instance.name != LOCAL and shape == asked:
-        yield from larger_shapes(request, shape, instance.kind)
+    if instance.name != LOCAL and shape == first:
+        yield from larger_shapes(requested, shape, instance.kind)
 
 
-def _explain_shape(request: BuildRequest, asked: Shape, shape: Shape) -> Iterator[Finding]:
+def _explain_shape(requested: RequestedShape, first: Shape, shape: Shape) -> Iterator[Finding]:
     words = (
         f"{shape.max_batch} at once, {shape.max_total_tokens} tokens each "
         f"({shape.max_input_tokens} of them prompt)"
     )
-    if shape.kv_tokens < asked.kv_tokens:
+    if shape.kv_tokens < first.kv_tokens:
         message = (
-            f"{asked.max_batch} requests of {asked.max_total_tokens} tokens do not fit; "
+            f"{first.max_batch} requests of {first.max_total_tokens} tokens do not fit; "
             f"planned for {words}"
         )
         hint = "ask for max_batch and max_total_tokens to choose otherwise"
         yield Finding("note", "shape-reduced", message, hint)
-    elif None in (request.max_batch, request.max_input_tokens, request.max_total_tokens):
+    elif None in (requested.max_batch, requested.max_input_tokens, requested.max_total_tokens):
         yield Finding("note", "shape-chosen", f"planned for {words}")
 
 
 def _explain_length(
-    request: BuildRequest, asked: Shape, layout: CandidateLayout
+    requested: RequestedShape, first: Shape, layout: CandidateLayout
 ) -> Iterator[Finding]:
     """Report which length was chosen, and how many requests at once."""
     shape, copies = layout.shape, layout.split.copies
@@ -237,11 +239,11 @@ def _explain_length(
         f"{shape.max_batch} at once{each}, up to {shape.max_total_tokens} tokens each "
         f"({shape.max_input_tokens} of them prompt)"
     )
-    if shape.max_total_tokens < asked.max_total_tokens:
-        message = f"no sequence of {asked.max_total_tokens} tokens fits; planned for {words}"
+    if shape.max_total_tokens < first.max_total_tokens:
+        message = f"no sequence of {first.max_total_tokens} tokens fits; planned for {words}"
         hint = "ask for max_total_tokens to choose otherwise"
         yield Finding("note", "shape-reduced", message, hint)
-    elif None in (request.max_batch, request.max_input_tokens, request.max_total_tokens):
+    elif None in (requested.max_batch, requested.max_input_tokens, requested.max_total_tokens):
         yield Finding("note", "shape-chosen", f"planned for {words}")
 
 
@@ -272,8 +274,8 @@ def _explain_slots(
     Limits of the request are only checked: they do not reduce the number of slots.
     """
     yield from _explain_workload(request, fit.shape, target.workload)
-    asked = request.tpot_limit_ms is not None or request.ttft_limit_ms is not None
-    if setup is None or not asked:
+    is_limited = request.tpot_limit_ms is not None or request.ttft_limit_ms is not None
+    if setup is None or not is_limited:
         return
     slots = fit.shape.max_batch * fit.split.copies
     many = min(slots, target.workload.concurrency or slots)

@@ -17,7 +17,7 @@ from packager.estimate.sizing.schemes import quantized_weight_bytes
 from packager.pipeline.planning.fit import Room, reserves, room_of
 
 
-def asked(facts: Facts) -> dict[str, str]:
+def own_options(facts: Facts) -> dict[str, str]:
     """Return the engine options of the request by the engine's own names."""
     return asked_options(facts.container, facts.request.engine_options)
 
@@ -29,7 +29,7 @@ def derive_limit(facts: Facts, profile: ModelProfile) -> LengthLimit:
         facts.container.engine_version,
         facts.model.config,
         assumed_tokens=profile.max_positions,
-        options=asked(facts),
+        options=own_options(facts),
         environment=facts.environment,
     )
 

@@ -7,36 +7,32 @@ field of the request is either honoured or refused; none is dropped silently.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
-from packager.core.catalog import Accelerator, Rule
-from packager.core.checkpoint import QuantizedCheckpoint
 from packager.core.errors import PlanRejected
 from packager.core.facts import Facts
 from packager.core.findings import LACKS, MEMORY, Finding, errors_in
-from packager.core.instance import Instance
 from packager.core.model import ModelProfile
-from packager.core.plan import GPU_MEMORY_UTILIZATION, MemoryBudget, Plan
-from packager.core.ports import Compiler, ContainerFamily, Quantizer
+from packager.core.plan import GPU_MEMORY_UTILIZATION, Plan
+from packager.core.quality import limits_of
 from packager.core.split import Split
 from packager.core.techniques import Quantization, Rejected
 from packager.core.values import dataclass
 from packager.engines.effects import check_effects, count_options
 from packager.engines.lengths import LengthLimit
-from packager.engines.load_formats import choose_load_format, suggest_load_format
+from packager.engines.load_formats import (
+    ChosenLoadFormat,
+    choose_load_format,
+    suggest_load_format,
+)
 from packager.engines.neuron_targets import check_exported
 from packager.engines.parsers import Parsers, choose_parsers
 from packager.engines.stopping import stopping_of
-from packager.estimate.performance.choice import target_of
-from packager.estimate.performance.predict import Setup, can_predict, setup_of
 from packager.estimate.performance.token_cost import token_cost
 from packager.estimate.sizing.blocks import check_misfits, read_blocks
-from packager.estimate.sizing.concurrency import most_at_once
 from packager.estimate.sizing.left_out import check_entries
-from packager.estimate.sizing.nodes import check_nodes, plan_on_nodes
-from packager.estimate.sizing.parallelism import note_split
 from packager.estimate.sizing.precision import (
     check_format,
     check_kv_dtype,
@@ -49,98 +45,85 @@ from packager.estimate.sizing.processors import check_processor
 from packager.estimate.sizing.schemes import rejected_methods
 from packager.estimate.sizing.shape import check_prefill, check_shape, check_utilization, note_step
 from packager.estimate.sizing.smaller import find_smaller_checkpoint
-from packager.estimate.sizing.splits import Splits, check_idle, find_splits
+from packager.estimate.sizing.splits import Splits, find_splits
 from packager.models.architectures.demands import written_demands
 from packager.models.architectures.profile import make_profile
 from packager.models.checkpoints.gate import check_in_engine, inspect_quantized
-from packager.optimize.compile.choose import choose_compiler
+from packager.optimize.compile.choose import NOT_REQUESTED, choose_compiler
 from packager.optimize.drafts.choose import DraftChoice, choose_draft
 from packager.optimize.drafts.positions import check_positions
+from packager.optimize.drafts.request import AUTO as AUTO_DRAFT
 from packager.optimize.drafts.split import check_draft_split, draft_divides
-from packager.pipeline.planning.fit import PlanFit, Room, find_fit, notes_of, reserves
+from packager.pipeline.planning.fit import PlanFit, Room, notes_of
+from packager.pipeline.planning.layout import lay_out
 from packager.pipeline.planning.model_files import check_files_read, check_left_out, format_options
-from packager.pipeline.planning.option_effects import asked, check_length, derive_limit, make_room
+from packager.pipeline.planning.option_effects import (
+    check_length,
+    derive_limit,
+    make_room,
+    own_options,
+)
 from packager.pipeline.planning.option_paths import check_option_paths
 from packager.pipeline.planning.quantizing import check_parts, choose_schemes
 from packager.pipeline.planning.request_checks import check_facts
+from packager.pipeline.planning.requested import (
+    evaluation_of,
+    layers_of,
+    quantizing_of,
+    shape_of,
+    split_of,
+    target_of,
+)
+from packager.pipeline.planning.services import PlannerServices
 from packager.pipeline.planning.stacking import check_stack
-from packager.pipeline.planning.suggestions import find_nearest, note_one_machine
-
-AcceleratorOf = Callable[[Instance], Accelerator]
-
-FindSharder = Callable[[str], Compiler | None]
-
-NO_COMPILERS: Mapping[str, Compiler] = {}
+from packager.pipeline.planning.suggestions import find_nearest, note_one_machine, plan_on_nodes
 
 
-def no_sharder(load_format: str) -> None:
-    """Split no weights ahead of time."""
-
-
-def make_plan(
-    facts: Facts,
-    family: ContainerFamily,
-    *,
-    instances: tuple[Instance, ...] | None = (),
-    rules: tuple[Rule, ...] = (),
-    quantizer: Quantizer | None = None,
-    compilers: Mapping[str, Compiler] = NO_COMPILERS,
-    find_sharder: FindSharder = no_sharder,
-    accelerator_of: AcceleratorOf | None = None,
-    smaller: tuple[QuantizedCheckpoint, ...] = (),
-) -> Plan:
-    """Decide, or raise `PlanRejected` with every finding and the nearest plans that fit.
-
-    `instances` are those that may be suggested instead; None: no suggestions are made. `rules` say
-    which techniques go together; of `compilers` the request names one, or none. `find_sharder`
-    returns the tool that splits weights for a load format. `accelerator_of` gives figures of
-    devices: without them nothing is predicted. `smaller` are published checkpoints of the model
-    with fewer bits.
-    """
-    container = replace(facts.container, traits=family.traits(facts.container))
-    facts = replace(facts, container=container)
-    profile, findings = make_profile(facts.model)
-    if errors_in(findings):
-        early = [*check_facts(facts), *findings, *check_shape(facts.request, 0)]
+def make_plan(facts: Facts, services: PlannerServices) -> Plan:
+    """Decide, or raise `PlanRejected` with every finding and the nearest plans that fit."""
+    container = replace(facts.container, traits=services.family.traits(facts.container))
+    served = replace(facts, container=container)
+    profile, of_headers = make_profile(facts.model)
+    if errors_in(of_headers):
+        early = [*check_facts(served), *of_headers, *check_shape(shape_of(facts.request), 0)]
         raise PlanRejected(tuple(early))
-    gate = inspect_quantized(facts.model, facts.scales).findings
-    findings += gate
-    decide = partial(
-        _decide,
-        family=family,
-        read=findings,
-        rules=rules,
-        quantizer=quantizer,
-        compilers=compilers,
-        find_sharder=find_sharder,
-        accelerator_of=accelerator_of,
-    )
+    of_weights = inspect_quantized(facts.model, facts.scales).findings
+    read = (*of_headers, *of_weights)
 
-    def cost(found: Plan) -> float | None:
-        if accelerator_of is None:
-            return None
-        return token_cost(
-            found,
-            accelerator_of(found.instance),
-            replace(target_of(facts.request, facts.workload), goal="cost"),
-        )
+    def plan(changed: Facts) -> Plan:
+        return _decide(changed, profile, read, services)
 
     try:
-        return decide(facts, profile=profile)
+        return plan(served)
     except PlanRejected as rejected:
-        if errors_in(gate):
+        if errors_in(of_weights):
             raise  # no other instance or shape mends a checkpoint
-        planned = partial(decide, profile=profile)
-        fewer_bits = partial(decide, facts)
-        together = plan_on_nodes(facts, rejected, container.traits, planned)
-        if together is None and instances is None:
+        together = plan_on_nodes(served, rejected, plan)
+        if together is None and services.instances is None:
             raise
-        noted = _note_smaller(rejected, profile, facts, fewer_bits, smaller)
+        smaller = _note_smaller(
+            rejected,
+            profile,
+            served,
+            lambda fewer: _decide(served, fewer, read, services),
+            services,
+        )
+        instances, cost = services.instances or (), _cost_of(served, services)
         if together is not None:
-            noted += note_one_machine(facts, instances or (), planned, cost)
-            return replace(together, findings=(*together.findings, *noted))
-        nearest = find_nearest(facts, instances or (), planned, cost)
-        raise PlanRejected((*rejected.findings, *noted), nearest) from None
+            one_machine = note_one_machine(served, instances, plan, cost)
+            found = (*together.findings, *smaller, *one_machine)
+            return replace(together, findings=found)
+        nearest = find_nearest(served, instances, plan, cost)
+        raise PlanRejected((*rejected.findings, *smaller), nearest) from None
+
+
+def _cost_of(facts: Facts, services: PlannerServices) -> Callable[[Plan], float | None]:
+    """Return what predicts US dollars per million tokens; None without figures of devices."""
+    accelerator_of = services.accelerator_of
+    if accelerator_of is None:
+        return lambda _: None
+    target = replace(target_of(facts.request, facts.workload), goal="cost")
+    return lambda plan: token_cost(plan, accelerator_of(plan.instance), target)
 
 
 def _note_smaller(
@@ -148,13 +131,13 @@ def _note_smaller(
     profile: ModelProfile,
     facts: Facts,
     plan: Callable[[ModelProfile], Plan],
-    smaller: tuple[QuantizedCheckpoint, ...],
+    services: PlannerServices,
 ) -> tuple[Finding, ...]:
     """Return a note on a checkpoint with fewer bits where only memory is lacking."""
     if [error.data.get(LACKS) for error in errors_in(rejected.findings)] != [MEMORY]:
         return ()
     traits = facts.container.traits
-    return find_smaller_checkpoint(profile, facts.instance, traits, plan, smaller)
+    return find_smaller_checkpoint(profile, facts.instance, traits, plan, services.smaller)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,16 +155,7 @@ class _Chosen:
 
 
 def _decide(
-    facts: Facts,
-    profile: ModelProfile,
-    *,
-    family: ContainerFamily,
-    read: tuple[Finding, ...],
-    rules: tuple[Rule, ...],
-    quantizer: Quantizer | None,
-    compilers: Mapping[str, Compiler],
-    find_sharder: FindSharder,
-    accelerator_of: AcceleratorOf | None,
+    facts: Facts, profile: ModelProfile, read: tuple[Finding, ...], services: PlannerServices
 ) -> Plan:
     """Make the plan of a model with a valid profile.
 
@@ -189,53 +163,64 @@ def _decide(
     to compute, and without a fit nothing for the family to check.  Rules are always checked, so
     that no conflict hides behind another.
     """
+    request = facts.request
     limit = derive_limit(facts, profile)
-    asked_tokens = facts.request.max_total_tokens or 0  # may exceed the known maximum
-    longest = limit.tokens or max(profile.max_positions, asked_tokens)
-    profile = replace(profile, max_positions=longest)
-    chosen = _choose(facts, profile, limit, read, quantizer, compilers)
+    # A requested length may exceed the known maximum.
+    longest = limit.tokens or max(profile.max_positions, request.max_total_tokens or 0)
+    chosen = _choose(facts, replace(profile, max_positions=longest), limit, read, services)
     findings = list(chosen.findings)
-    quantization, instance = chosen.quantization, facts.instance
-    plan = _first_plan(facts, chosen)
     may_fit = not errors_in(findings)
+    laid_out = _first_plan(facts, chosen)
     if may_fit:
-        plan, found = _lay_out(plan, facts, chosen, family, accelerator_of)
+        laid_out, found = lay_out(laid_out, facts, chosen.layouts.splits, chosen.room, services)
         findings += found
-    if quantization is None:
-        passed = rejected_methods(profile, instance, plan.tp_degree, facts.container, facts.model)
-        plan = replace(plan, rejected=(*plan.rejected, *passed))
-    fits = may_fit and not errors_in(findings)
+    fits = not errors_in(findings)
     said = {finding.code for finding in findings}
+    loading = ChosenLoadFormat()
     if may_fit:
-        loading = choose_load_format(facts.request, plan)
+        compiles = request.compile not in NOT_REQUESTED
+        bucket = request.model if facts.model.ref.source == "s3" else ""
+        loading = choose_load_format(request.load_format, laid_out, bucket, compiles=compiles)
         findings += loading.findings
-        asked = (*plan.engine_options, *loading.options)
-        plan = replace(
-            plan,
-            load_format=loading.name,
-            engine_options=asked,
-            streams_from=loading.streams_from,
-        )
-        if (sharder := find_sharder(loading.name)) is not None:
-            findings += sharder.check(facts, plan)
-    compiling = choose_compiler(facts, plan, compilers)
-    findings += compiling.findings
-    plan = replace(plan, compiler=compiling.name)
-    findings += [*check_exported(facts, plan), *check_option_paths(facts, plan)]
-    compiler = compiling.name or facts.request.compile
-    stacked = check_parts(
-        plan, partial(check_stack, rules=rules, compiler=compiler, base=facts.request.base)
+    loaded = replace(
+        laid_out,
+        rejected=(*laid_out.rejected, *_rejected_methods(laid_out, facts)),
+        load_format=loading.name,
+        engine_options=(*laid_out.engine_options, *loading.options),
+        streams_from=loading.streams_from,
     )
+    if may_fit and (sharder := services.find_sharder(loading.name)) is not None:
+        findings += sharder.check(facts, loaded)
+    compiling = choose_compiler(request.compile, facts, loaded, services.compilers)
+    findings += compiling.findings
+    plan = replace(loaded, compiler=compiling.name)
+    findings += [*check_exported(facts, plan), *check_option_paths(facts, plan)]
+    compiler = compiling.name or request.compile
+    stacked = check_parts(plan, partial(check_stack, rules=services.rules, compiler=compiler))
     findings += [finding for finding in stacked if finding.code not in said]
     findings += (*check_draft_split(plan), *check_positions(plan, facts.draft)) if may_fit else ()
     if fits:
-        findings += check_parts(plan, family.check)
+        findings += check_parts(plan, services.family.check)
         findings += suggest_load_format(plan)
-    if fits and quantizer and quantization and not quantization.existing:
-        findings += quantizer.check(facts, plan)
+        findings += _check_quantizer(facts, plan, services)
     if errors_in(findings):
         raise PlanRejected(tuple(findings))
     return replace(plan, findings=tuple(findings))
+
+
+def _rejected_methods(plan: Plan, facts: Facts) -> tuple[Rejected, ...]:
+    """Return the methods that would not do, where none is taken."""
+    if plan.quantization is not None:
+        return ()
+    profile, model = plan.profile, facts.model
+    return rejected_methods(profile, plan.instance, plan.tp_degree, facts.container, model)
+
+
+def _check_quantizer(facts: Facts, plan: Plan, services: PlannerServices) -> Iterable[Finding]:
+    chosen = plan.quantization
+    if services.quantizer is None or chosen is None or chosen.existing:
+        return ()
+    return services.quantizer.check(facts, plan)
 
 
 def _choose(
@@ -243,52 +228,66 @@ def _choose(
     profile: ModelProfile,
     limit: LengthLimit,
     read: tuple[Finding, ...],
-    quantizer: Quantizer | None,
-    compilers: Mapping[str, Compiler],
+    services: PlannerServices,
 ) -> _Chosen:
     """Choose number formats, draft and parsers, and the layouts that may be tried with them."""
     request, instance, container = facts.request, facts.instance, facts.container
-    findings = [*check_facts(facts), *read, *check_shape(request, profile.max_positions)]
+    shape, traits = shape_of(request), container.traits
+    findings = [*check_facts(facts), *read, *check_shape(shape, profile.max_positions)]
     findings += check_length(facts, limit)
-    findings += [*check_prefill(request), *check_utilization(request, instance)]
+    findings += check_prefill(shape)
+    findings += check_utilization(request.gpu_memory_utilization, instance)
     findings += check_entries(facts.model, request.quantize_ignore)
     findings += check_left_out(facts.model)
-    findings += check_files_read(facts.model, container.traits, request)
-    dtype, found = choose_dtype(profile, instance, request.dtype)
-    compiler = compilers.get(request.compile or "")
-    quantized = choose_schemes(facts, profile, quantizer, compiler)
-    drafted = choose_draft(facts, profile)
-    findings += [*found, *check_format(profile, instance, container.traits)]
-    findings += [*check_processor(instance, container.traits), *quantized.findings]
-    kv_dtype = choose_kv_dtype(request.kv_dtype, quantized.quantization, instance)
-    options = asked(facts)
+    findings += check_files_read(facts.model, traits, request)
+    loaded_dtype, of_dtype = choose_dtype(profile, instance, request.dtype)
+    compiler = services.compilers.get(request.compile or "")
+    quantized = choose_schemes(facts, profile, services.quantizer, compiler)
+    drafted = choose_draft(
+        facts,
+        profile,
+        request.speculative_tokens,
+        request.engine_options,
+        base=request.base or container.default_base,
+        weights=request.weights,
+        is_auto=request.draft == AUTO_DRAFT,
+    )
+    findings += [*of_dtype, *check_format(profile, instance, traits)]
+    findings += [*check_processor(instance, traits), *quantized.findings]
+    options = own_options(facts)
     counted = count_options(container.engine, options)
-    if counted.cache_dtype.startswith("fp8"):
-        kv_dtype = "fp8"  # `kv-cache-dtype` among the engine's options
+    by_option = counted.cache_dtype.startswith("fp8")  # `kv-cache-dtype` among them
+    requested = choose_kv_dtype(request.kv_dtype, quantized.quantization, instance)
+    kv_dtype = "fp8" if by_option else requested
     findings += [*check_kv_dtype(kv_dtype, instance, quantized.quantization), *drafted.findings]
-    findings += check_effects(container.traits.who, container, options, profile)
+    findings += check_effects(traits.who, container, options, profile)
     speculates = drafted.draft or drafted.counted
     by_head = speculates is not None and speculates.kind == "mtp"
-    findings += check_in_engine(facts.model, container.traits, drafts=by_head)
-    traits = container.traits
+    findings += check_in_engine(facts.model, traits, drafts=by_head)
     served = quantized.quantization if not errors_in(quantized.findings) else None
-    dtype, found = quantized_dtype(dtype, profile, served, traits, request.dtype)
-    findings += found
-    parsers = choose_parsers(request, facts.model, container.engine, traits)
+    dtype, of_scheme = quantized_dtype(loaded_dtype, profile, served, traits, request.dtype)
+    findings += of_scheme
+    parsers = choose_parsers(
+        {"tool": request.tool_call_parser, "reasoning": request.reasoning_parser},
+        request.engine_options or {},
+        facts.model,
+        container.engine,
+        traits,
+    )
     blocked = read_blocks(facts.model, profile, served, request.quantize_ignore)
     findings += [*parsers.findings, *check_misfits(blocked, served)]
-    layouts = find_splits(profile, instance, traits, request, blocked)
+    everything = find_splits(profile, instance, traits, split_of(request), blocked)
     draft = drafted.draft
-    if draft is not None:
-        layouts = layouts.where(
-            lambda split: (
-                draft_divides(draft, split.tp_degree) and traits.may_draft(split, draft.kind)
-            )
+    layouts = everything.where(
+        lambda split: (
+            draft is None
+            or (draft_divides(draft, split.tp_degree) and traits.may_draft(split, draft.kind))
         )
+    )
     findings += [*layouts.findings, *notes_of(layouts.rejected)]
     room = make_room(facts, profile, counted, quantized.quantization, speculates)
     step = None if counted.step_tokens else room.demand.max_prefill_tokens
-    findings += note_step(request, step)
+    findings += note_step(shape, step)
     return _Chosen(
         dtype=dtype,
         quantization=quantized.quantization,
@@ -335,35 +334,14 @@ def _first_plan(facts: Facts, chosen: _Chosen) -> Plan:
         tool_parser=chosen.parsers.tool,
         reasoning_parser=chosen.parsers.reasoning,
         stopping=stopping_of(traits.stopping, given),
+        base=request.base or facts.container.default_base,
+        layers=layers_of(request),
+        quantizing=quantizing_of(request),
+        evaluation=evaluation_of(request),
+        limits=limits_of(request),
+        step_gpus=request.gpus,
+        step_threads=request.threads,
     )
-
-
-def _lay_out(
-    plan: Plan,
-    facts: Facts,
-    chosen: _Chosen,
-    family: ContainerFamily,
-    accelerator_of: AcceleratorOf | None,
-) -> tuple[Plan, list[Finding]]:
-    """Choose the layout of the model over the devices that serves the request best."""
-    request, instance, traits = facts.request, facts.instance, facts.container.traits
-    find = partial(
-        find_fit,
-        chosen.room,
-        target=target_of(request, facts.workload),
-        most=most_at_once(facts.container, instance),
-        setup_at=partial(_setup_at, plan, accelerator_of(instance))
-        if accelerator_of
-        else _unpredicted,
-    )
-    fit = _find_served(plan, chosen.layouts.splits, find, family)
-    findings = list(fit.findings)
-    laid_out = replace(_laid_out(plan, fit), rejected=(*plan.rejected, *fit.rejected))
-    if request.tp_degree is None:
-        findings += note_split(plan.profile, instance, laid_out.tp_degree)
-    findings += check_idle(laid_out.split, instance, traits, request)
-    findings += check_nodes(laid_out.split, instance, traits)
-    return laid_out, findings
 
 
 def _sketch(room: Room, splits: tuple[Split, ...]) -> PlanFit:
@@ -373,67 +351,3 @@ def _sketch(room: Room, splits: tuple[Split, ...]) -> PlanFit:
     alone = Split(tp_degree=degree, pp_degree=min(request.pp_degree or 1, 64))
     split, shape = splits[0] if splits else alone, room.first_shape
     return PlanFit(shape, split, room.budget(split, shape), ())
-
-
-def _find_served(
-    plan: Plan,
-    splits: tuple[Split, ...],
-    find: Callable[[tuple[Split, ...]], PlanFit],
-    family: ContainerFamily,
-) -> PlanFit:
-    """Find the best fit that the server takes; where it takes none, the best of all.
-
-    A server may refuse one split, such as heads that do not divide, and take another.
-    """
-    if len(splits) < 2 or reserves(plan.instance):
-        return find(splits)
-    best: PlanFit | None = None
-    fewest = 0
-    refused: tuple[Rejected, ...] = ()
-    while splits:
-        fit = find(splits)
-        if errors_in(fit.findings):
-            return best or fit
-        laid_out = _laid_out(plan, fit)
-        errors = errors_in((*check_draft_split(laid_out), *check_parts(laid_out, family.check)))
-        if not errors:
-            return replace(fit, rejected=(*refused, *fit.rejected))
-        if best is None or len(errors) < fewest:
-            best, fewest = fit, len(errors)
-        words, error = fit.split.words, errors[0]
-        reason = f"{words} is not possible: {error.message}"
-        refused += (Rejected(what=words.lower(), code=error.code, reason=reason),)
-        splits = tuple(split for split in splits if split != fit.split)
-    assert best is not None
-    return best
-
-
-def _laid_out(plan: Plan, fit: PlanFit) -> Plan:
-    """Return the plan with the shape, split and memory that were found."""
-    return replace(_with_split(plan, fit.split, fit.budget), shape=fit.shape)
-
-
-def _with_split(plan: Plan, split: Split, budget: MemoryBudget) -> Plan:
-    return replace(
-        plan,
-        tp_degree=split.tp_degree,
-        pp_degree=split.pp_degree,
-        dp_degree=split.dp_degree,
-        workers=split.workers,
-        nodes=split.nodes,
-        expert_parallel=split.expert_parallel,
-        dp_attention=split.dp_attention,
-        budget=budget,
-    )
-
-
-def _setup_at(
-    plan: Plan, accelerator: Accelerator, split: Split, budget: MemoryBudget
-) -> Setup | None:
-    """Return the prediction's inputs for a split; None without figures of the device."""
-    setup = setup_of(_with_split(plan, split, budget), accelerator)
-    return setup if can_predict(setup) else None
-
-
-def _unpredicted(split: Split, budget: MemoryBudget) -> None:
-    """Return no prediction."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from artifact_cache.key import key_of
@@ -13,28 +13,17 @@ from packager.core.findings import Finding
 from packager.core.plan import Plan
 from packager.core.ports import Compiler, ContainerFamily, Quantizer, QuantizesInStream
 from packager.core.recipe import Finish, Recipe, Step, StepInput
+from packager.pipeline.planning.services import PlannerServices
 
 
-def make_recipe(
-    plan: Plan,
-    facts: Facts,
-    quantizer: Quantizer | None = None,
-    compiler: Compiler | None = None,
-    family: ContainerFamily | None = None,
-    sharder: Compiler | None = None,
-) -> Recipe:
+def make_recipe(plan: Plan, facts: Facts, services: PlannerServices) -> Recipe:
     """Return the steps that the plan's techniques describe; none when a model is served as it is.
 
     A plan may hold techniques that no implementation here supports.  Building it would silently
     leave them out of the image, so it is refused.
     """
-    steps = tuple(_steps(plan, facts, quantizer))
-    if sharder is not None and family is not None and plan.is_presharded:
-        steps = (*steps, _working_in_image(plan, facts, sharder, family, steps))
-    if compiler is not None and family is not None:
-        compiling = _working_in_image(plan, facts, compiler, family, steps)
-        steps = (*(step for step in steps if _is_used(step, compiling)), compiling)
-    streams = isinstance(quantizer, QuantizesInStream) and _quantizes(plan)
+    steps = tuple(_steps(plan, facts, services))
+    streams = isinstance(quantizer_of(plan, services), QuantizesInStream)
     missing = () if streams else tuple(_missing_steps(plan, steps))
     if missing and facts.base is not None:
         raise PlanRejected((*plan.findings, *missing))
@@ -42,34 +31,42 @@ def make_recipe(
     return Recipe(steps, ("quantize", *finishes) if streams else finishes)
 
 
-def needed_tools(
-    plan: Plan,
-    quantizer: Quantizer | None,
-    compiler: Compiler | None = None,
-    sharder: Compiler | None = None,
-) -> tuple[str, ...]:
+def needed_tools(plan: Plan, services: PlannerServices) -> tuple[str, ...]:
     """Return the tools of the techniques that have steps."""
-    quantizes = _quantizes(plan)
-    return tuple(
-        technique.tool
-        for technique, works in (
-            (quantizer, quantizes),
-            (sharder, plan.is_presharded),
-            (compiler, True),
-        )
-        if technique is not None and technique.tool and works
+    techniques = (
+        quantizer_of(plan, services),
+        _sharder_of(plan, services),
+        services.compilers.get(plan.compiler),
     )
+    return tuple(one.tool for one in techniques if one is not None and one.tool)
 
 
-def _steps(plan: Plan, facts: Facts, quantizer: Quantizer | None) -> Iterator[Step]:
-    if quantizer and _quantizes(plan) and not isinstance(quantizer, QuantizesInStream):
+def quantizer_of(plan: Plan, services: PlannerServices) -> Quantizer | None:
+    """Return who quantizes in a step; None where no weights are to be quantized."""
+    chosen = plan.quantization
+    return None if chosen is None or chosen.existing else services.quantizer
+
+
+def _sharder_of(plan: Plan, services: PlannerServices) -> Compiler | None:
+    return services.find_sharder(plan.load_format) if plan.is_presharded else None
+
+
+def _steps(plan: Plan, facts: Facts, services: PlannerServices) -> Iterator[Step]:
+    """Yield the steps in order; of one that quantizes only if another uses its result."""
+    earlier: list[Step] = []
+    quantizer = quantizer_of(plan, services)
+    if quantizer is not None and not isinstance(quantizer, QuantizesInStream):
         step = quantizer.step(facts, plan)
         labels = {"model": plan.served_name, **step.labels}
-        yield replace(step, labels=labels, tensors=facts.model.tensors)
-
-
-def _quantizes(plan: Plan) -> bool:
-    return plan.quantization is not None and not plan.quantization.existing
+        earlier.append(replace(step, labels=labels, tensors=facts.model.tensors))
+    if (sharder := _sharder_of(plan, services)) is not None:
+        earlier.append(_working_in_image(plan, facts, sharder, services.family, earlier))
+    if (compiler := services.compilers.get(plan.compiler)) is None:
+        yield from earlier
+        return
+    compiling = _working_in_image(plan, facts, compiler, services.family, earlier)
+    yield from (step for step in earlier if _is_used(step, compiling))
+    yield compiling
 
 
 def _working_in_image(
@@ -77,7 +74,7 @@ def _working_in_image(
     facts: Facts,
     compiler: Compiler,
     family: ContainerFamily,
-    earlier: tuple[Step, ...],
+    earlier: Sequence[Step],
 ) -> Step:
     """Describe a compiler's work on the exact configuration that the image will serve."""
     files = {"model": facts.model.files, "draft": facts.draft.files if facts.draft else ()}

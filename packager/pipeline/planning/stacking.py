@@ -34,18 +34,10 @@ OFF = frozenset({None, "off", "none", "auto"})  # `auto` has not chosen anything
 
 
 def check_stack(
-    plan: Plan,
-    rules: Iterable[Rule],
-    *,
-    compiler: str | None = None,
-    tool: str = "",
-    base: str | None = None,
+    plan: Plan, rules: Iterable[Rule], *, compiler: str | None = None, tool: str = ""
 ) -> tuple[Finding, ...]:
-    """Return a finding for every rule that the plan violates, errors first.
-
-    `base` is a reference of the base image; None: the one that the container has by default.
-    """
-    return check_situation(situation_of(plan, compiler=compiler, tool=tool, base=base), rules)
+    """Return a finding for every rule that the plan violates, errors first."""
+    return check_situation(situation_of(plan, compiler=compiler, tool=tool), rules)
 
 
 def check_situation(situation: Mapping[str, object], rules: Iterable[Rule]) -> tuple[Finding, ...]:
@@ -54,9 +46,7 @@ def check_situation(situation: Mapping[str, object], rules: Iterable[Rule]) -> t
     return tuple(sorted(found, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 
-def situation_of(
-    plan: Plan, *, compiler: str | None = None, tool: str = "", base: str | None = None
-) -> Situation:
+def situation_of(plan: Plan, *, compiler: str | None = None, tool: str = "") -> Situation:
     """Describe a plan by the keys of the rules. Unknown values are left out."""
     instance, container = plan.instance, plan.container
     situation: Situation = {
@@ -73,7 +63,7 @@ def situation_of(
         "formats": instance.formats,
         "compile": "" if compiler in OFF else compiler,
         "tool": tool,
-        "base": _own_base(base or container.default_base),
+        "base": _own_base(plan.base),
         "dtype": plan.dtype,
         "kv_dtype": plan.kv_dtype,
         "kv_option": cache_option(plan.quantization),

@@ -14,11 +14,12 @@ from typing import Any
 
 from packager.core.errors import PlanRejected
 from packager.core.facts import Facts
-from packager.core.findings import Finding
+from packager.core.findings import LACKS, Finding, errors_in
 from packager.core.instance import LOCAL, Cloud, Instance
 from packager.core.plan import Plan
 from packager.core.request import BuildRequest
 from packager.core.values import dataclass
+from packager.estimate.sizing.splits import may_use_nodes
 
 MOST_ON_THE_SAME = 4  # suggestions for the requested instance
 MOST_BARE = 8  # devices of a machine that is suggested by its devices
@@ -80,6 +81,22 @@ def note_one_machine(
     names = " or ".join(" ".join(change.options) for change in found)
     message = "one machine of another type holds the model"
     return (Finding("note", "one-machine", message, f"planned just now: {names}"),)
+
+
+def plan_on_nodes(facts: Facts, rejected: PlanRejected, plan: Planner) -> Plan | None:
+    """Return a plan over as few machines as hold the model, at most four; None where none do.
+
+    Only if the request leaves the number of machines open, and they have a fast network.
+    """
+    # Any error but for lack of devices would stay on more machines.
+    curable = all(LACKS in finding.data for finding in errors_in(rejected.findings))
+    if facts.request.nodes is not None or not curable:
+        return None
+    tried = (
+        _try(facts, RequestChange((), {"nodes": nodes}), plan)
+        for nodes in may_use_nodes(facts.instance, facts.container.traits)
+    )
+    return next((found for found in tried if found is not None), None)
 
 
 def _on_the_same_instance(facts: Facts, plan: Planner) -> tuple[RequestChange, ...]:
@@ -270,7 +287,7 @@ def _try(facts: Facts, change: RequestChange, plan: Planner) -> Plan | None:
         facts,
         request=request,
         draft=None if drops_draft else facts.draft,
-        draft_asked=None if drops_draft else facts.draft_asked,
+        draft_request=None if drops_draft else facts.draft_request,
     )
     try:
         return plan(changed)

@@ -16,6 +16,7 @@ from packager.core.errors import PlanRejected
 from packager.core.findings import errors_in
 from packager.core.versions import version_key
 from packager.pipeline.planning.planner import make_plan
+from packager.pipeline.planning.services import PlannerServices
 from tests.support.cases import cases_of
 from tests.support.doubles.containers import FAMILIES
 from tests.support.headers import LLAMA_3_8B, facts_of, model_of, plan_of
@@ -94,4 +95,9 @@ def test_a_machine_of_ones_own_with_new_cores_is_planned_by_its_own_row() -> Non
     facts = facts_of(model_of(LLAMA_3_8B), own, family="neuron", tp_degree=8)
     image = replace(facts.container, targets=())
 
-    assert make_plan(replace(facts, container=image), FAMILIES["neuron"]).tp_degree == 8
+    assert (
+        make_plan(
+            replace(facts, container=image), PlannerServices(family=FAMILIES["neuron"])
+        ).tp_degree
+        == 8
+    )

@@ -11,7 +11,6 @@ import pytest
 
 from packager.core.artifact import Artifacts
 from packager.core.findings import errors_in
-from packager.core.request import BuildRequest
 from packager.core.versions import is_before, version_key
 from packager.engines.load_formats import (
     TABLE,
@@ -55,11 +54,7 @@ def test_small_weights_and_a_format_that_is_asked_for_need_no_proposal() -> None
 
 
 def chosen(container: str, asked: str, **changes: Any) -> ChosenLoadFormat:
-    return choose_load_format(request_for(asked), plan_for(container, **changes))
-
-
-def request_for(asked: str | None, **fields: Any) -> BuildRequest:
-    return BuildRequest(**{"model": "m", "instance": "i", **fields, "load_format": asked})
+    return choose_load_format(asked, plan_for(container, **changes), "m", compiles=False)
 
 
 @cases("told")
@@ -135,7 +130,7 @@ def test_a_package_that_may_be_missing_is_named(
 
 
 def test_no_format_leaves_the_plan_alone() -> None:
-    assert choose_load_format(request_for(None), plan_for("vllm")) == ChosenLoadFormat()
+    assert choose_load_format(None, plan_for("vllm"), "m", compiles=False) == ChosenLoadFormat()
 
 
 BUCKET = "s3://models/llama/"
@@ -150,7 +145,8 @@ def test_a_model_in_a_bucket_is_streamed_where_it_is_not_baked(
     traits = FAMILIES[plan.container.family].traits(plan.container)
     plan = replace(plan, container=replace(plan.container, traits=traits))
 
-    found = choose_load_format(request_for(fields.pop("load_format"), **fields), plan)
+    compiles = fields.get("compile", "off") != "off"
+    found = choose_load_format(fields["load_format"], plan, fields["model"], compiles=compiles)
 
     assert found.streams_from == (BUCKET if streams else "")
     assert ("load-format-streams" in {one.code for one in found.findings}) is streams

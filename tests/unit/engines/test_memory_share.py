@@ -14,6 +14,7 @@ from packager.core.findings import errors_in
 from packager.core.plan import Plan
 from packager.core.serving import ServingConfig
 from packager.pipeline.planning.planner import make_plan
+from packager.pipeline.planning.services import PlannerServices
 from tests.support.cases import cases_of
 from tests.support.headers import GEMMA_2_2B, LLAMA_3_8B, LOCAL_CPU, facts_of, model_of
 
@@ -26,7 +27,9 @@ MODELS = {"llama": LLAMA_8B, "gemma2": model_of(GEMMA_2_2B)}
 
 def planned(family: str, instance: Any = "g6.xlarge", **asked: Any) -> Plan:
     facts = facts_of(asked.pop("model", LLAMA_8B), instance, family=family, **asked)
-    return make_plan(facts, FAMILIES.find(family).make(), accelerator_of=accelerator_of)
+    return make_plan(
+        facts, PlannerServices(family=FAMILIES.find(family).make(), accelerator_of=accelerator_of)
+    )
 
 
 def written(plan: Plan) -> str:

@@ -21,6 +21,7 @@ from packager.engines.vllm.family import VllmFamily
 from packager.engines.vllm.processors import PROCESSORS, processor_kernels
 from packager.optimize.quantize.llmcompressor import LlmCompressorQuantizer
 from packager.pipeline.planning.planner import make_plan
+from packager.pipeline.planning.services import PlannerServices
 from packager.pipeline.planning.stacking import check_situation
 from tests.support.cases import as_type, cases_of, read_tables
 from tests.support.headers import LOCAL_CPU, TINY, awq_model_of, facts_of, model_of
@@ -49,7 +50,9 @@ def findings(model: ModelFiles, instance: Instance, **asked: Any) -> tuple[Findi
     facts = replace(facts_of(model, instance, **asked), samples=TEXTS)
     quantizer = LlmCompressorQuantizer() if asked.get("quantize") else None
     try:
-        return make_plan(facts, VllmFamily(), rules=rules(), quantizer=quantizer).findings
+        return make_plan(
+            facts, PlannerServices(family=VllmFamily(), rules=rules(), quantizer=quantizer)
+        ).findings
     except PlanRejected as rejected:
         return rejected.findings
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 import pytest
 
-from packager.catalog.parsers import dialects, names_tokens
+from packager.catalog.parsers import What, dialects, names_tokens
 from packager.core.model import ModelFiles
 from packager.core.parsers import ChatTemplate
 from packager.core.request import BuildRequest
@@ -50,7 +50,11 @@ def chosen(
     found: ModelFiles, engine: str = "vllm", able: EngineTraits = VLLM, **asked: object
 ) -> Parsers:
     request = BuildRequest.model_validate({"model": "m", "instance": "local", **asked})
-    return choose_parsers(request, found, engine, able)
+    requested: dict[What, str | None] = {
+        "tool": request.tool_call_parser,
+        "reasoning": request.reasoning_parser,
+    }
+    return choose_parsers(requested, request.engine_options or {}, found, engine, able)
 
 
 def names(found: Parsers) -> tuple[str, str]:

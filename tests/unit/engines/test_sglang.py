@@ -14,6 +14,7 @@ from packager.engines.rules import plan_facts
 from packager.engines.schema import shipped_versions
 from packager.engines.sglang.family import SglangFamily
 from packager.pipeline.planning.planner import make_plan
+from packager.pipeline.planning.services import PlannerServices
 from tests.support.engine_plans import AWQ, EAGLE3, FP8_AT_LOAD, NGRAM, PACKED, plan_for
 from tests.support.headers import LLAMA_3_8B, facts_of, model_of
 
@@ -53,7 +54,7 @@ def test_a_pipeline_that_is_asked_for_is_planned_and_rendered(version: str, pp_d
         tp_degree=4 // pp_degree,
     )
     container = find_container("sglang", "nvidia", version)
-    plan = make_plan(replace(facts, container=container), SglangFamily())
+    plan = make_plan(replace(facts, container=container), PlannerServices(family=SglangFamily()))
 
     assert plan.pp_degree == pp_degree
     assert SglangFamily().render(plan, Artifacts(model=())).env["SM_SGLANG_PP_SIZE"] == str(

@@ -13,11 +13,11 @@ from packager.core.errors import PlanRejected
 from packager.core.model import ModelFiles
 from packager.core.plan import Plan
 from packager.core.request import BuildRequest
-from packager.estimate.performance.choice import target_of
 from packager.estimate.performance.predict import Point
 from packager.estimate.performance.presets import Goal
 from packager.estimate.performance.ranking import choose_point
 from packager.pipeline import pipeline
+from packager.pipeline.planning.requested import target_of
 from packager.pipeline.rank import predict_plan
 from packager.pipeline.services import BuildServices
 from packager.pipeline.stages import Planned

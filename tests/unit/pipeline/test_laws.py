@@ -16,11 +16,12 @@ from packager.core.errors import PlanRejected
 from packager.core.plan import Plan
 from packager.core.request import BuildRequest
 from packager.core.workload import Workload, parse_workload
-from packager.estimate.performance.choice import target_of, worth_of
+from packager.estimate.performance.choice import worth_of
 from packager.estimate.performance.devices import figures_of
 from packager.estimate.performance.predict import Point, Setup, predict_point, setup_of
 from packager.estimate.performance.setup_tables import reversed_orders
 from packager.pipeline import pipeline
+from packager.pipeline.planning.requested import target_of
 from tests.support.known import known
 from tests.support.shapes import plain
 from tests.unit.pipeline.test_goals import services_of

@@ -17,6 +17,7 @@ from packager.core.techniques import Draft, Quantization, Rejected
 from packager.core.units import usd
 from packager.estimate.performance.startup import image_of_plan, predict_startup
 from packager.pipeline.planning.planner import make_plan
+from packager.pipeline.planning.services import PlannerServices
 from packager.pipeline.report_plan import (
     PlanPage,
     container_words,
@@ -186,7 +187,9 @@ def test_a_model_without_attention_is_not_said_to_hold_billions_of_tokens() -> N
 @cases("a_plan_says_how_many_requests_fit_and_what_happens_to_more")
 def test_a_plan_says_how_many_fit_and_what_happens_to_more(family: str, beyond: str) -> None:
     facts = facts_of(LLAMA_8B, "ml.g5.xlarge", family=family)
-    plan = make_plan(facts, FAMILIES.find(family).make(), accelerator_of=accelerator_of)
+    plan = make_plan(
+        facts, PlannerServices(family=FAMILIES.find(family).make(), accelerator_of=accelerator_of)
+    )
 
     page = PlanPage(plan=plan)
     text, document = " ".join(page_text(page).split()), page_document(page)

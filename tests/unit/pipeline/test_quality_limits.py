@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from packager.core.errors import QualityRejected
+from packager.core.quality import Evaluation, limits_of
 from packager.core.recipe import Recipe
 from packager.core.request import BuildRequest
 from packager.pipeline import quality
@@ -19,7 +20,10 @@ ASKED = BuildRequest(model="m", instance="local", quantize="fp8", evaluate="defa
 
 def planned(request: BuildRequest) -> Any:
     facts = SimpleNamespace(request=request, model=None, evaluation=(), gpus=0, threads=1)
-    return SimpleNamespace(facts=facts, recipe=Recipe())
+    plan = SimpleNamespace(
+        evaluation=Evaluation(), limits=limits_of(request), step_gpus=None, step_threads=None
+    )
+    return SimpleNamespace(facts=facts, plan=plan, recipe=Recipe())
 
 
 def test_a_ruined_model_ends_a_build_that_gave_no_limits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from packager.core.findings import Finding
 from packager.core.model import ModelFile
 from packager.core.plan import Plan
 from packager.core.recipe import Estimate, Step, StepInput
-from packager.core.samples import CALIBRATION_TOKENS, Samples
+from packager.core.samples import Samples
 from packager.core.serving import COMPILED_DIR, ServingConfig
 from packager.core.techniques import Quantization
 from packager.core.units import GIB
@@ -124,7 +124,7 @@ class TensorRtLlmCompiler:
         """Describe conversion, build and check."""
         samples = facts.samples if _is_quantizing(plan) else None
         files = _files_read(facts, samples)
-        quantize = _quantize(facts, plan, samples)
+        quantize = _quantize(plan, samples)
         needs = Estimate(
             memory_bytes=2 * facts.model.weight_bytes + _BUILDING_BYTES,
             disk_bytes=2 * facts.model.weight_bytes,  # checkpoint and engine
@@ -244,11 +244,11 @@ def _check_quantization(facts: Facts, plan: Plan) -> Iterator[Finding]:
             message = f"{chosen.method} in an engine has no option {name[:40]!r}"
             listed = ", ".join(sorted(_OPTIONS[chosen.method])) or "none"
             yield Finding("error", "quantize-option", message, f"its options: {listed}")
-    if facts.request.quantize_layer:
+    if plan.quantizing.layers:
         message = "an engine has one quantization for all of its layers"
         hint = "leave --quantize-layer out, or use `--compile off`"
         yield Finding("error", "compile-unsupported", message, hint)
-    if facts.request.quantize_ignore:
+    if plan.quantizing.ignored:
         message = "modules cannot be left out of an engine's quantization"
         hint = "leave --quantize-ignore out, or use `--compile off`"
         yield Finding("error", "compile-unsupported", message, hint)
@@ -271,19 +271,18 @@ def _kv_dtype(plan: Plan) -> str:
     return "fp8" if asked or plan.kv_dtype == "fp8" else "auto"
 
 
-def _quantize(facts: Facts, plan: Plan, samples: Samples | None) -> dict[str, Any] | None:
+def _quantize(plan: Plan, samples: Samples | None) -> dict[str, Any] | None:
     """Return ModelOpt's settings; None where the weights stay as they are."""
     chosen = plan.quantization
     if chosen is None or not _is_quantizing(plan) or samples is None:
         return None
-    tokens = facts.request.calibration_tokens or CALIBRATION_TOKENS
     return {
         "qformat": FORMATS[chosen.method][0],
         "kv_cache_dtype": "fp8" if _kv_dtype(plan) == "fp8" else None,
         "awq_block_size": chosen.group_size if chosen.method == "awq" else None,
         "calib_size": len(samples.samples),
-        "calib_max_seq_length": min(tokens, plan.shape.max_total_tokens),
-        "seed": facts.request.calibration_seed or 0,
+        "calib_max_seq_length": min(plan.quantizing.tokens, plan.shape.max_total_tokens),
+        "seed": plan.quantizing.seed,
     }
 
 

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from packager.cli.wiring.builds import services_for
 from packager.cli.wiring.settings import settings_for
-from packager.cli.wiring.texts import evaluation_texts, find_samples
+from packager.cli.wiring.texts import evaluation_texts
 from packager.core.errors import NotFound
 from packager.core.quality import (
     EVALUATION_SAMPLES,
@@ -23,6 +23,7 @@ from packager.core.samples import DEFAULT
 from packager.core.tool import Build
 from packager.estimate.sizing.schemes import NONE
 from packager.optimize.evaluate.run import evaluate
+from packager.pipeline.resolve import find_samples
 
 _INSTALL = f"install it with `packager tools install {TOOL}`"
 
@@ -48,11 +49,11 @@ def job_quality(
     asked = Evaluation(
         max_tokens=request.evaluate_tokens or EVALUATION_TOKENS, seed=request.evaluate_seed or 0
     )
-    calibration = find_samples(request)
-    count = request.evaluate_samples or EVALUATION_SAMPLES
-    texts = evaluation_texts(request.evaluation or DEFAULT, count, asked.seed, calibration)
     settings = replace(settings_for(request), on_event=on_event)
     services = services_for(settings)
+    calibration = find_samples(request, services)
+    count = request.evaluate_samples or EVALUATION_SAMPLES
+    texts = evaluation_texts(request.evaluation or DEFAULT, count, asked.seed, calibration)
     if settings.executor == "local" and not any(
         services.executor.find_tool(TOOL, build).installed for build in get_args(Build)
     ):  # with weights from a cache, no step has installed this tool

@@ -25,6 +25,7 @@ from packager.optimize.quantize.llmcompressor import LlmCompressorQuantizer
 from packager.pipeline.cache_policy import apply_miss_policy
 from packager.pipeline.planning.planner import make_plan
 from packager.pipeline.planning.recipe import make_recipe
+from packager.pipeline.planning.services import PlannerServices
 from packager.pipeline.running import run_recipe
 from packager.pipeline.stages import Planned
 from tests.support.cases import as_type, cases_of, read_tables
@@ -57,14 +58,19 @@ def engine_facts(instance: str = "ml.g5.12xlarge", **asked: Any) -> Facts:
     )
 
 
-def plan_for(facts: Facts) -> Plan:
+def services_for(facts: Facts) -> PlannerServices:
     quantizer = LlmCompressorQuantizer() if facts.request.quantize else None
-    return make_plan(facts, LmiFamily(), quantizer=quantizer, compilers={"tensorrt_llm": COMPILER})
+    return PlannerServices(
+        family=LmiFamily(), quantizer=quantizer, compilers={"tensorrt_llm": COMPILER}
+    )
+
+
+def plan_for(facts: Facts) -> Plan:
+    return make_plan(facts, services_for(facts))
 
 
 def recipe_for(facts: Facts) -> Recipe:
-    quantizer = LlmCompressorQuantizer() if facts.request.quantize else None
-    return make_recipe(plan_for(facts), facts, quantizer, COMPILER, LmiFamily())
+    return make_recipe(plan_for(facts), facts, services_for(facts))
 
 
 def step_for(facts: Facts) -> Step:

@@ -25,6 +25,7 @@ from packager.estimate.sizing.engine_memory import (
 from packager.estimate.sizing.memory import MemoryInputs, make_budget
 from packager.models.architectures.profile import make_profile
 from packager.pipeline.planning.planner import make_plan
+from packager.pipeline.planning.services import PlannerServices
 from tests.support.cases import cases_of
 from tests.support.headers import LLAMA_3_8B, facts_of, model_of, plan_of
 from tests.support.startup_models import startup_model
@@ -173,7 +174,7 @@ def test_blocks_of_a_hybrid_have_the_1568_tokens_that_vllm_logs() -> None:
 def test_a_static_share_that_is_asked_for_is_given_to_sglang(share: float, instance: str) -> None:
     facts = facts_of(model_of(LLAMA_3_8B), instance, family="sglang", gpu_memory_utilization=share)
 
-    plan = make_plan(facts, SglangFamily())
+    plan = make_plan(facts, PlannerServices(family=SglangFamily()))
     rendered = SglangFamily().render(plan, Artifacts(model=()))
 
     assert rendered.env["SM_SGLANG_MEM_FRACTION_STATIC"] == f"{share:.2f}"

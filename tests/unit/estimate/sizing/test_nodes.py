@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,8 +13,10 @@ from packager.core.facts import Facts
 from packager.core.findings import LACKS, MEMORY, Finding, errors_in
 from packager.core.plan import Plan
 from packager.core.split import Split
-from packager.estimate.sizing.nodes import plan_on_nodes, refuse_unasked_nodes
+from packager.estimate.sizing.nodes import refuse_unasked_nodes
 from packager.pipeline.planning.planner import make_plan
+from packager.pipeline.planning.services import PlannerServices
+from packager.pipeline.planning.suggestions import plan_on_nodes
 from packager.pipeline.report_plan import plan_document, spread_words
 from tests.support import zoo
 from tests.support.cases import cases_of
@@ -27,8 +30,14 @@ LLAMA_405B = model_of(zoo.LLAMA_3_1_405B)  # 811 GB in 16 bits: one p5.48xlarge 
 def plan_of(instance: str, *, family: str = "vllm", **asked: Any) -> Plan:
     model = asked.pop("model", LLAMA_405B)
     return make_plan(
-        facts_of(model, instance, family=family, **asked), FAMILIES.find(family).make()
+        facts_of(model, instance, family=family, **asked),
+        PlannerServices(family=FAMILIES.find(family).make()),
     )
+
+
+def with_traits(facts: Facts) -> Facts:
+    traits = FAMILIES.find(facts.container.family).make().traits(facts.container)
+    return replace(facts, container=replace(facts.container, traits=traits))
 
 
 def messages(plan: Plan, code: str) -> list[str]:
@@ -106,8 +115,7 @@ def test_what_more_devices_do_not_cure_is_not_tried_again() -> None:
     def decide(_: Facts) -> Plan:
         raise AssertionError("tried again")
 
-    facts = facts_of(LLAMA_405B, "ml.p5.48xlarge", family="vllm")
-    offered = FAMILIES.find("vllm").make().traits(facts.container)
+    facts = with_traits(facts_of(LLAMA_405B, "ml.p5.48xlarge", family="vllm"))
     refused = PlanRejected(
         (
             Finding("error", "does-not-fit", "too large", data={LACKS: MEMORY}),
@@ -115,7 +123,7 @@ def test_what_more_devices_do_not_cure_is_not_tried_again() -> None:
         )
     )
 
-    assert plan_on_nodes(facts, refused, offered, decide) is None
+    assert plan_on_nodes(facts, refused, decide) is None
 
 
 def test_what_more_devices_cure_is_tried_whatever_its_message_says() -> None:
@@ -125,9 +133,8 @@ def test_what_more_devices_cure_is_tried_whatever_its_message_says() -> None:
         tried.append(changed.request.nodes)
         raise refused
 
-    facts = facts_of(LLAMA_405B, "ml.p5.48xlarge", family="vllm")
-    offered = FAMILIES.find("vllm").make().traits(facts.container)
+    facts = with_traits(facts_of(LLAMA_405B, "ml.p5.48xlarge", family="vllm"))
     refused = PlanRejected((Finding("error", "renamed", "reworded", data={LACKS: MEMORY}),))
 
-    assert plan_on_nodes(facts, refused, offered, decide) is None
+    assert plan_on_nodes(facts, refused, decide) is None
     assert tried

@@ -29,6 +29,7 @@ from packager.models.architectures.spellings import TABLE as ARCHITECTURES
 from packager.models.architectures.spellings import find_architecture
 from packager.optimize.quantize.llmcompressor import LlmCompressorQuantizer
 from packager.pipeline.planning.planner import make_plan
+from packager.pipeline.planning.services import PlannerServices
 from tests.support.cases import cases_of
 from tests.support.headers import LLAMA_3_8B, LLAMA_3_70B, TINY, facts_of, model_of, tensor
 from tests.support.places import ROOT
@@ -45,7 +46,7 @@ def of(architecture: str) -> ModelFiles:
 def refusal(model: ModelFiles, method: str) -> tuple[str, str, str]:
     facts = facts_of(model, "ml.g6.12xlarge", quantize=method)
     with pytest.raises(PlanRejected) as rejected:
-        make_plan(facts, VllmFamily(), quantizer=LlmCompressorQuantizer())
+        make_plan(facts, PlannerServices(family=VllmFamily(), quantizer=LlmCompressorQuantizer()))
     (error,) = [e for e in errors_in(rejected.value.findings) if e.code.startswith("quantize")]
     return error.code, error.message, error.hint
 
@@ -169,9 +170,11 @@ def test_a_compiler_that_quantizes_by_itself_is_not_asked_for_a_row() -> None:
     with pytest.raises(PlanRejected) as rejected:  # vLLM's image holds no TensorRT-LLM
         make_plan(
             facts,
-            VllmFamily(),
-            quantizer=LlmCompressorQuantizer(),
-            compilers={"tensorrt_llm": TensorRtLlmCompiler()},
+            PlannerServices(
+                family=VllmFamily(),
+                quantizer=LlmCompressorQuantizer(),
+                compilers={"tensorrt_llm": TensorRtLlmCompiler()},
+            ),
         )
 
     assert "quantize-architecture" not in {finding.code for finding in rejected.value.findings}
@@ -186,13 +189,17 @@ def test_quantizing_an_unknown_architecture_warns(asked: dict[str, Any]) -> None
         facts_of(of("NobodyKnowsForCausalLM"), "ml.g6.12xlarge", **asked), samples=texts
     )
 
-    plan = make_plan(facts, VllmFamily(), quantizer=LlmCompressorQuantizer())
+    plan = make_plan(
+        facts, PlannerServices(family=VllmFamily(), quantizer=LlmCompressorQuantizer())
+    )
 
     assert "quantize-untried" in {finding.code for finding in plan.findings}
 
 
 def test_a_plan_does_not_recommend_methods_that_do_not_work_for_the_architecture() -> None:
-    plan = make_plan(facts_of(of("RWForCausalLM"), "ml.g6.12xlarge"), VllmFamily())
+    plan = make_plan(
+        facts_of(of("RWForCausalLM"), "ml.g6.12xlarge"), PlannerServices(family=VllmFamily())
+    )
 
     reasons = {one.what: one.code for one in plan.rejected if one.what.startswith("quantize")}
     assert reasons == dict.fromkeys(
@@ -208,7 +215,7 @@ def test_a_model_that_would_fit_in_4_bits_is_told_a_method_that_works_for_it(
     model = model_of(LLAMA_3_70B | {"architectures": [architecture]})
 
     with pytest.raises(PlanRejected) as rejected:
-        make_plan(facts_of(model, "ml.g5.12xlarge"), VllmFamily())
+        make_plan(facts_of(model, "ml.g5.12xlarge"), PlannerServices(family=VllmFamily()))
 
     (error,) = [e for e in errors_in(rejected.value.findings) if e.code == "does-not-fit"]
     assert "use a 4-bit checkpoint" in error.hint

@@ -11,11 +11,11 @@ from packager.cli.plugins.tables import FAMILIES
 from packager.core.facts import ContainerFacts
 from packager.core.model import ModelProfile
 from packager.core.ports import ContainerFamily
-from packager.core.request import BuildRequest
 from packager.core.split import Split
 from packager.core.techniques import Draft
 from packager.core.traits import EngineTraits
 from packager.estimate.sizing.blocks import UNBLOCKED, BlockedModel
+from packager.estimate.sizing.parallelism import RequestedSplit
 from packager.estimate.sizing.splits import Splits, check_idle, find_splits, may_use_nodes
 from packager.models.architectures.profile import make_profile
 from packager.models.checkpoints.blocked import Blocked
@@ -69,7 +69,8 @@ def found(
 ) -> Splits:
     machine = find_instance(instance)
     container = find_container(family, machine.kind, version=version, instance_name=machine.name)
-    request = BuildRequest(model="m", instance=instance, family=family, **asked)
+    latency = asked.pop("goal", None) == "latency"
+    request = RequestedSplit(latency=latency, **asked)
     return find_splits(profile, machine, traits_of(container), request, blocked)
 
 
@@ -166,7 +167,7 @@ def test_devices_stay_idle_for_a_reason(
 ) -> None:
     machine = find_instance(instance)
     offered = traits_of(find_container(family, machine.kind, instance_name=machine.name))
-    request = BuildRequest(model="m", instance=instance, **asked)
+    request = RequestedSplit(**asked)
     first = find_splits(PROFILES[profile], machine, offered, request).splits[0]
 
     messages = [one.message for one in check_idle(first, machine, offered, request)]
@@ -177,9 +178,7 @@ def test_devices_stay_idle_for_a_reason(
 def test_on_local_nothing_is_copied_unasked() -> None:
     four = replace(find_instance("ml.g5.12xlarge"), name="local")
     offered = traits_of(find_container("vllm", "nvidia"))
-    unasked, asked = (
-        BuildRequest(model="m", instance="local", dp_degree=degree) for degree in (None, 4)
-    )
+    unasked, asked = (RequestedSplit(dp_degree=degree) for degree in (None, 4))
 
     assert find_splits(LLAMA_8B, four, offered, unasked).splits[0] == Split()
     assert find_splits(LLAMA_8B, four, offered, asked).splits == (Split(dp_degree=4),)
@@ -242,7 +241,7 @@ def test_layouts_keep_the_rules_on_every_instance() -> None:
     for family in ("vllm", "sglang", "lmi", "tgi"):
         offered = traits_of(find_container(family, "nvidia"))
         for machine in machines.values():
-            request = BuildRequest(model="m", instance=machine.name)
+            request = RequestedSplit()
             for profile in profiles:
                 splits = find_splits(profile, machine, offered, request).splits
                 assert len(set(splits)) == len(splits) > 0

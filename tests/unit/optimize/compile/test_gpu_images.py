@@ -21,6 +21,7 @@ from packager.optimize.compile.vllm_cache import VllmCacheCompiler
 from packager.optimize.keys.documents import VllmCompileKey
 from packager.pipeline.planning.planner import make_plan
 from packager.pipeline.planning.recipe import make_recipe
+from packager.pipeline.planning.services import PlannerServices
 from tests.support.cases import read_tables
 from tests.support.headers import TINY, facts_of, model_of, with_traits
 
@@ -52,14 +53,17 @@ def compile_facts(family: str, version: str, **asked: Any) -> Facts:
     return replace(facts, container=container, base=base, tools={"vllm-cache": TOOL})
 
 
-def plan_for(facts: Facts) -> Plan:
+def services_for(facts: Facts) -> PlannerServices:
     family = FAMILIES.find(facts.container.family).make()
-    return make_plan(facts, family, compilers={"vllm_cache": COMPILER})
+    return PlannerServices(family=family, compilers={"vllm_cache": COMPILER})
+
+
+def plan_for(facts: Facts) -> Plan:
+    return make_plan(facts, services_for(facts))
 
 
 def step_for(facts: Facts) -> Step:
-    family = FAMILIES.find(facts.container.family).make()
-    steps = make_recipe(plan_for(facts), facts, None, COMPILER, family).steps
+    steps = make_recipe(plan_for(facts), facts, services_for(facts)).steps
     return next(step for step in steps if step.gives == "compiled")
 
 

@@ -30,6 +30,7 @@ from packager.optimize.keys.documents import NeuronKey
 from packager.pipeline.cache_policy import apply_miss_policy
 from packager.pipeline.planning.planner import make_plan
 from packager.pipeline.planning.recipe import make_recipe
+from packager.pipeline.planning.services import PlannerServices
 from packager.pipeline.stages import Planned
 from tests.support.cache_opening import open_local
 from tests.support.cases import as_type, cases_of, read_tables
@@ -40,6 +41,7 @@ from tests.support.headers import TINY, facts_of, model_of
 cases = cases_of(__file__)
 
 COMPILER = NeuronCompiler()
+SERVICES = PlannerServices(family=NeuronFamily(), compilers={"neuron": COMPILER})
 TOOL = ToolFacts(name="neuron", worker="ab" * 32, requirements="cd" * 32, packages={})
 BASE = as_type(read_tables(__file__)["base"], BaseImage)
 MODEL = {**TINY, **CONFIG, "intermediate_size": 128, "max_position_embeddings": 2048}
@@ -69,11 +71,11 @@ def compile_facts(
 
 
 def plan_for(facts: Facts) -> Plan:
-    return make_plan(facts, NeuronFamily(), compilers={"neuron": COMPILER})
+    return make_plan(facts, SERVICES)
 
 
 def step_for(facts: Facts) -> Step:
-    [step] = make_recipe(plan_for(facts), facts, None, COMPILER, NeuronFamily()).steps
+    [step] = make_recipe(plan_for(facts), facts, SERVICES).steps
     return step
 
 
@@ -283,12 +285,13 @@ def test_an_exported_model_is_served_as_it_is() -> None:
 
 def test_a_server_of_exported_models_is_not_built_without_what_the_cache_lacks() -> None:
     facts = compile_facts()
-    recipe = make_recipe(plan_for(facts), facts, None, COMPILER, NeuronFamily())
+    recipe = make_recipe(plan_for(facts), facts, SERVICES)
     forecast = CacheStatus(step="compile", tool="neuron", state="miss")
     planned = Planned(
         reference=DirectoryReference.at("m"),
         facts=facts,
         plan=plan_for(facts),
+        planning=SERVICES,
         recipe=recipe,
         forecasts=(forecast,),
     )

@@ -27,6 +27,7 @@ from packager.optimize.keys.documents import ShardedCheckpointKey
 from packager.optimize.quantize.llmcompressor import LlmCompressorQuantizer
 from packager.pipeline.planning.planner import make_plan
 from packager.pipeline.planning.recipe import make_recipe, needed_tools
+from packager.pipeline.planning.services import PlannerServices
 from packager.pipeline.running import run_recipe
 from tests.support import shapes
 from tests.support.cases import as_type, cases_of, read_tables
@@ -83,21 +84,21 @@ def in_version(facts: Facts, version: str) -> Facts:
     return replace(facts, container=with_traits(found))
 
 
-def plan_for(facts: Facts, **compilers: Any) -> Plan:
-    family = FAMILIES[facts.container.family]
-    quantizer = LlmCompressorQuantizer() if facts.request.quantize else None
-    return make_plan(
-        facts, family, quantizer=quantizer, compilers=compilers, find_sharder=find_sharder
+def services_for(facts: Facts) -> PlannerServices:
+    return PlannerServices(
+        family=FAMILIES[facts.container.family],
+        quantizer=LlmCompressorQuantizer() if facts.request.quantize else None,
+        compilers={"vllm_cache": VllmCacheCompiler()} if facts.request.compile else {},
+        find_sharder=find_sharder,
     )
 
 
+def plan_for(facts: Facts) -> Plan:
+    return make_plan(facts, services_for(facts))
+
+
 def steps_for(facts: Facts) -> tuple[Step, ...]:
-    compilers = {"vllm_cache": VllmCacheCompiler()} if facts.request.compile else {}
-    plan = plan_for(facts, **compilers)
-    quantizer = LlmCompressorQuantizer() if facts.request.quantize else None
-    family = FAMILIES[facts.container.family]
-    compiler = compilers.get(plan.compiler)
-    return make_recipe(plan, facts, quantizer, compiler, family, SHARDER).steps
+    return make_recipe(plan_for(facts), facts, services_for(facts)).steps
 
 
 def step_for(facts: Facts) -> Step:
@@ -255,7 +256,11 @@ def test_what_is_compiled_starts_with_the_split_weights() -> None:
 
 def test_the_image_has_the_ranks_in_place_of_the_weights() -> None:
     facts = sharded_facts(model_of(TINY), CPU)
-    recipe = make_recipe(plan_for(facts), facts, None, None, FAMILIES["vllm"], SHARDER)
+    recipe = make_recipe(
+        plan_for(facts),
+        facts,
+        PlannerServices(family=FAMILIES["vllm"], find_sharder=lambda _: SHARDER),
+    )
     given: list[Step] = []
 
     def run_step(step: Step) -> StepOutcome:

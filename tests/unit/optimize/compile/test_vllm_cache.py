@@ -26,6 +26,7 @@ from packager.optimize.compile.vllm_cache import VllmCacheCompiler
 from packager.optimize.keys.documents import VllmCompileKey
 from packager.pipeline.planning.planner import make_plan
 from packager.pipeline.planning.recipe import make_recipe
+from packager.pipeline.planning.services import PlannerServices
 from tests.support.cache_opening import open_local
 from tests.support.cases import as_type, cases_of, read_tables
 from tests.support.headers import LOCAL_CPU, TINY, awq_model_of, facts_of, model_of
@@ -35,6 +36,7 @@ TABLES = read_tables(__file__)
 
 COMPILER = VllmCacheCompiler()
 COMPILERS = {"vllm_cache": COMPILER}
+SERVICES = PlannerServices(family=VllmFamily(), compilers=COMPILERS)
 CPU = replace(LOCAL_CPU, machine="x86_64", isa=("avx2", "avx512f", "fma"))
 TOOL = ToolFacts(name="vllm-cache", worker="ab" * 32, requirements="cd" * 32, packages={})
 BASE = as_type(TABLES["base"], BaseImage)
@@ -49,11 +51,11 @@ def compile_facts(
 
 
 def plan_for(facts: Facts) -> Plan:
-    return make_plan(facts, VllmFamily(), compilers=COMPILERS)
+    return make_plan(facts, SERVICES)
 
 
 def step_for(facts: Facts) -> Step:
-    recipe = make_recipe(plan_for(facts), facts, None, COMPILER, VllmFamily())
+    recipe = make_recipe(plan_for(facts), facts, SERVICES)
     return next(step for step in recipe.steps if step.gives == "compiled")
 
 
@@ -174,7 +176,7 @@ def test_what_is_compiled_is_what_the_steps_before_it_leave() -> None:
 
     awq = Quantization(method="awq", scheme="W4A16", bits=4, group_size=128)
     plan = replace(plan_for(facts), quantization=awq)
-    steps = make_recipe(plan, facts, Quantizing(), COMPILER, VllmFamily()).steps
+    steps = make_recipe(plan, facts, replace(SERVICES, quantizer=Quantizing())).steps
 
     assert [step.name for step in steps] == ["quantize", "compile"]
     assert steps[1].inputs["model"].result_of == "quantize"

@@ -13,6 +13,7 @@ from packager.engines.vllm.family import VllmFamily
 from packager.optimize.drafts.published import KnownChoice, choose_known
 from packager.optimize.drafts.request import parse_draft
 from packager.pipeline.planning.planner import make_plan
+from packager.pipeline.planning.services import PlannerServices
 from tests.support import heads
 from tests.support.cases import cases_of
 from tests.support.headers import LLAMA_3_8B, facts_of, model_of
@@ -62,11 +63,11 @@ def test_the_plan_for_auto_serves_the_head() -> None:
     choice = chosen(model="deepseek-v3", instance="p5en.48xlarge")
     facts = replace(
         facts_of(MODELS["deepseek-v3"](), "p5en.48xlarge", family="vllm", draft="auto"),
-        draft_asked=parse_draft(choice.reference),
+        draft_request=parse_draft(choice.reference),
         draft_findings=choice.findings,
     )
 
-    plan = make_plan(facts, VllmFamily(), rules=rules())
+    plan = make_plan(facts, PlannerServices(family=VllmFamily(), rules=rules()))
 
     assert plan.draft is not None
     assert (plan.draft.kind, plan.draft.speculative_tokens) == ("mtp", 1)
@@ -77,7 +78,9 @@ def test_what_is_known_and_does_not_fit_is_not_said_to_be_unknown() -> None:
     choice = chosen(HEAD, family="tgi")
     facts = facts_of(LLAMA, "g5.12xlarge", family="vllm", draft="auto")
 
-    plan = make_plan(replace(facts, draft_findings=choice.findings), VllmFamily())
+    plan = make_plan(
+        replace(facts, draft_findings=choice.findings), PlannerServices(family=VllmFamily())
+    )
 
     assert plan.draft is None
     codes = [finding.code for finding in plan.findings]
@@ -90,12 +93,12 @@ def test_the_plan_says_what_auto_took_and_under_which_licence() -> None:
     facts = replace(
         facts_of(LLAMA, "g5.12xlarge", family="vllm", draft="auto"),
         draft=heads.eagle3_of_speculators(LLAMA_3_8B),
-        draft_asked=parse_draft(choice.reference),
+        draft_request=parse_draft(choice.reference),
         draft_findings=choice.findings,
         draft_license="apache-2.0",
     )
 
-    plan = make_plan(facts, VllmFamily(), rules=rules())
+    plan = make_plan(facts, PlannerServices(family=VllmFamily(), rules=rules()))
 
     assert plan.draft is not None
     assert plan.draft.license == "apache-2.0"

@@ -20,6 +20,7 @@ from packager.core.image import Inline
 from packager.core.model import ModelFile, ModelFiles
 from packager.core.plan import Plan
 from packager.pipeline.planning.planner import make_plan
+from packager.pipeline.planning.services import PlannerServices
 from tests.support.cases import cases_of
 from tests.support.doubles.containers import FAMILIES
 from tests.support.head_rows import made_of
@@ -51,7 +52,7 @@ def plan_of(
     if engine_version:
         container = replace(container, engine_version=engine_version)
     facts = replace(facts, container=container, draft=head, head_values=values_of(head))
-    return make_plan(facts, FAMILIES[family], rules=rules())
+    return make_plan(facts, PlannerServices(family=FAMILIES[family], rules=rules()))
 
 
 @cases("refused", **DEFAULTS)

@@ -25,6 +25,7 @@ from packager.models.architectures.profile import make_profile
 from packager.optimize.drafts.mtp import check_mtp
 from packager.optimize.drafts.mtp_engines import served_models
 from packager.pipeline.planning.planner import make_plan
+from packager.pipeline.planning.services import PlannerServices
 from tests.support import heads, mtp_models
 from tests.support.cases import cases_of, read_tables
 from tests.support.doubles.containers import FAMILIES
@@ -48,7 +49,7 @@ def facts(
 
 def plan(model: ModelFiles, **asked: Any) -> Plan:
     found = facts(model, **asked)
-    return make_plan(found, FAMILIES[found.container.family], rules=rules())
+    return make_plan(found, PlannerServices(family=FAMILIES[found.container.family], rules=rules()))
 
 
 def refusal(model: ModelFiles, **asked: Any) -> Finding:

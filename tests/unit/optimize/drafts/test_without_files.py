@@ -14,7 +14,8 @@ from packager.engines.vllm.family import VllmFamily
 from packager.models.reference import parse_model_reference
 from packager.optimize.drafts.request import DraftRequest, nearest_kind, parse_draft, spelled_kind
 from packager.pipeline.planning.planner import make_plan
-from packager.pipeline.resolve import parse_asked_draft
+from packager.pipeline.planning.services import PlannerServices
+from packager.pipeline.resolve import parse_draft_request
 from tests.support.cases import cases_of
 from tests.support.headers import LLAMA_3_8B, LOCAL_CPU, TINY, facts_of, model_of
 
@@ -26,7 +27,7 @@ LLAMA = model_of(LLAMA_3_8B)
 def findings(draft: str, base: str | None = None) -> tuple[Finding, ...]:
     facts = facts_of(LLAMA, "g5.12xlarge", family="vllm", draft=draft, base=base)
     try:
-        return make_plan(facts, VllmFamily(), rules=rules()).findings
+        return make_plan(facts, PlannerServices(family=VllmFamily(), rules=rules())).findings
     except PlanRejected as rejected:
         return rejected.findings
 
@@ -60,7 +61,7 @@ def test_n_grams_on_the_gpu_need_one() -> None:
     facts = facts_of(model_of(TINY), LOCAL_CPU, family="vllm", draft="ngram_gpu")
 
     with pytest.raises(PlanRejected) as caught:
-        make_plan(facts, VllmFamily(), rules=rules())
+        make_plan(facts, PlannerServices(family=VllmFamily(), rules=rules()))
 
     (found,) = errors_in(caught.value.findings)
     assert (found.code, "--draft ngram" in found.hint) == ("ngram-gpu-without-gpu", True)
@@ -70,7 +71,7 @@ def test_n_grams_on_the_gpu_need_one() -> None:
 def test_the_number_of_tokens_is_the_usual_one_or_the_one_written(draft: str, tokens: int) -> None:
     facts = facts_of(LLAMA, "g5.12xlarge", family="vllm", draft=draft, base="own/base:1")
 
-    plan = make_plan(facts, VllmFamily(), rules=rules())
+    plan = make_plan(facts, PlannerServices(family=VllmFamily(), rules=rules()))
 
     assert plan.draft is not None
     assert (plan.draft.speculative_tokens, plan.draft.weight_bytes) == (tokens, 0)
@@ -113,7 +114,7 @@ def test_a_directory_of_the_same_name_does_not_turn_a_kind_into_a_path(
         (tmp_path / name).mkdir()
 
     def absolute(written: str) -> str:
-        return absolute_draft(written, parse_asked_draft(written, parse_model_reference))
+        return absolute_draft(written, parse_draft_request(written, parse_model_reference))
 
     for unchanged in ("mtp", "mtp:2", "suffix", "auto"):
         assert absolute(unchanged) == unchanged

@@ -12,6 +12,7 @@ from packager.engines.vllm.family import VllmFamily
 from packager.models.checkpoints.gate import inspect_quantized
 from packager.optimize.quantize.llmcompressor import LlmCompressorQuantizer
 from packager.pipeline.planning.planner import make_plan
+from packager.pipeline.planning.services import PlannerServices
 from tests.support import zoo
 from tests.support.cases import cases_of
 from tests.support.headers import TINY, facts_of, model_of, tensor
@@ -61,7 +62,9 @@ def findings(model: ModelFiles, ignore: tuple[str, ...]) -> list[Finding]:
     facts = facts_of(model, "ml.p5.48xlarge", quantize="fp8", quantize_ignore=ignore)
     facts = replace(facts, tools={"llmcompressor": TOOL})
     try:
-        plan = make_plan(facts, VllmFamily(), quantizer=LlmCompressorQuantizer())
+        plan = make_plan(
+            facts, PlannerServices(family=VllmFamily(), quantizer=LlmCompressorQuantizer())
+        )
         found = (*plan.findings, *LlmCompressorQuantizer().check(facts, plan))
     except PlanRejected as rejected:
         found = rejected.findings

@@ -30,6 +30,7 @@ from packager.models.architectures.profile import make_profile
 from packager.optimize.keys.documents import QuantizedCheckpointKey
 from packager.optimize.quantize.llmcompressor import LlmCompressorQuantizer
 from packager.pipeline.planning.planner import make_plan
+from packager.pipeline.planning.services import PlannerServices
 from tests.support import zoo
 from tests.support.cases import cases_of, read_tables
 from tests.support.headers import LLAMA_3_8B, LOCAL_CPU, TINY, awq_model_of, facts_of, model_of
@@ -71,7 +72,9 @@ def facts(
 
 def planned(given: Facts, **more: Any) -> Plan:
     family = FAMILIES.find(given.container.family).make()
-    return make_plan(given, family, rules=rules(), **{"quantizer": QUANTIZER, **more})
+    return make_plan(
+        given, PlannerServices(family=family, rules=rules(), **{"quantizer": QUANTIZER, **more})
+    )
 
 
 @cases("a_mix_is_planned_or_refused", family="vllm", version="", quantize="fp8")

@@ -32,6 +32,7 @@ from packager.optimize.keys.documents import QuantizedCheckpointKey
 from packager.optimize.quantize.llmcompressor import LlmCompressorQuantizer
 from packager.pipeline.planning.planner import make_plan
 from packager.pipeline.planning.recipe import make_recipe
+from packager.pipeline.planning.services import PlannerServices
 from tests.support import zoo
 from tests.support.cases import cases_of
 from tests.support.headers import (
@@ -70,7 +71,7 @@ def on_lmi(model: ModelFiles, version: str, **asked: Any) -> Facts:
 
 def planned(given: Facts) -> Plan:
     family = FAMILIES.find(given.container.family).make()
-    return make_plan(given, family, rules=rules(), quantizer=QUANTIZER)
+    return make_plan(given, PlannerServices(family=family, rules=rules(), quantizer=QUANTIZER))
 
 
 def errors(model: ModelFiles, instance: str | Instance, **asked: Any) -> list[str]:
@@ -394,7 +395,11 @@ def test_quantizing_goes_on_after_an_interruption() -> None:
 def test_a_step_that_gives_a_model_knows_every_tensor_of_its_source() -> None:
     given = facts(model_of(LLAMA_3_8B), "ml.g6.xlarge", family="vllm", quantize="fp8")
 
-    (step,) = make_recipe(planned(given), given, QUANTIZER).steps
+    (step,) = make_recipe(
+        planned(given),
+        given,
+        PlannerServices(family=FAMILIES.find("vllm").make(), quantizer=QUANTIZER),
+    ).steps
 
     assert len(step.tensors) == 291
     assert step.tensors == given.model.tensors

@@ -21,6 +21,7 @@ from packager.estimate.performance.token_cost import token_cost
 from packager.estimate.sizing.smaller import with_four_bits
 from packager.models.architectures.profile import make_profile
 from packager.pipeline.planning.planner import make_plan
+from packager.pipeline.planning.services import PlannerServices
 from tests.support import zoo
 from tests.support.cases import cases_of
 from tests.support.headers import (
@@ -47,10 +48,12 @@ def rejected(model: ModelFiles, instance: str | Instance, name: str = R1) -> Pla
     with pytest.raises(PlanRejected) as error:
         make_plan(
             facts_of(model, instance, nodes=1),
-            FAMILIES["vllm"],
-            instances=instances(),
-            accelerator_of=accelerator_of,
-            smaller=quantized_checkpoints(name),
+            PlannerServices(
+                family=FAMILIES["vllm"],
+                instances=instances(),
+                accelerator_of=accelerator_of,
+                smaller=quantized_checkpoints(name),
+            ),
         )
     return error.value
 
@@ -75,10 +78,12 @@ def test_the_least_for_tokens_comes_before_the_least_by_the_hour() -> None:
 def test_a_plan_over_several_machines_tells_what_one_would_do() -> None:
     plan = make_plan(
         facts_of(FP8_MODEL, "ml.p5.48xlarge"),
-        FAMILIES["vllm"],
-        instances=instances(),
-        accelerator_of=accelerator_of,
-        smaller=quantized_checkpoints(R1),
+        PlannerServices(
+            family=FAMILIES["vllm"],
+            instances=instances(),
+            accelerator_of=accelerator_of,
+            smaller=quantized_checkpoints(R1),
+        ),
     )
     notes = {one.code: one.hint for one in plan.findings if one.severity == "note"}
 
@@ -90,7 +95,8 @@ def test_a_plan_over_several_machines_tells_what_one_would_do() -> None:
 def test_without_figures_the_price_of_an_hour_decides() -> None:
     with pytest.raises(PlanRejected) as error:
         make_plan(
-            facts_of(FP8_MODEL, "ml.p5.48xlarge", nodes=1), FAMILIES["vllm"], instances=instances()
+            facts_of(FP8_MODEL, "ml.p5.48xlarge", nodes=1),
+            PlannerServices(family=FAMILIES["vllm"], instances=instances()),
         )
 
     assert error.value.nearest == ("--instance ml.g7e.48xlarge  # $41.43 an hour",)
@@ -111,9 +117,7 @@ def test_equal_machines_of_one_price_are_planned_once() -> None:
     with pytest.raises(PlanRejected):
         make_plan(
             facts_of(model_of(LLAMA_3_70B), "ml.g5.xlarge", quantize="none"),
-            FAMILIES["vllm"],
-            instances=instances(),
-            accelerator_of=noting,
+            PlannerServices(family=FAMILIES["vllm"], instances=instances(), accelerator_of=noting),
         )
 
     assert "ml.g6e.12xlarge" in asked  # four L40S

@@ -23,6 +23,7 @@ from packager.core.units import GIB, gib
 from packager.engines.vllm.family import VllmFamily
 from packager.pipeline.planning.planner import make_plan
 from packager.pipeline.planning.recipe import make_recipe
+from packager.pipeline.planning.services import PlannerServices
 from tests.support.cases import cases_of, fields_of
 from tests.support.headers import (
     FAMILIES,
@@ -214,7 +215,7 @@ def test_an_image_for_other_devices_is_refused() -> None:
     facts = facts_of(model_of(TINY), "g5.xlarge")
 
     with pytest.raises(PlanRejected, match="the vllm image for nvidia does not run on local"):
-        make_plan(replace(facts, instance=LOCAL_CPU), FAMILIES["vllm"])
+        make_plan(replace(facts, instance=LOCAL_CPU), PlannerServices(family=FAMILIES["vllm"]))
 
 
 def test_a_gpu_that_the_image_was_not_built_for_is_refused() -> None:
@@ -240,13 +241,16 @@ def test_what_the_family_says_is_part_of_the_plan() -> None:
             raise AssertionError("a rejected plan is not rendered")
 
     with pytest.raises(PlanRejected, match="not at TP 1"):
-        make_plan(facts_of(model_of(TINY), LOCAL_CPU), Objecting())
+        make_plan(facts_of(model_of(TINY), LOCAL_CPU), PlannerServices(family=Objecting()))
 
 
 def test_a_model_that_is_served_as_it_is_needs_no_steps() -> None:
     facts = facts_of(model_of(TINY), LOCAL_CPU)
 
-    assert make_recipe(make_plan(facts, FAMILIES["vllm"]), facts) == Recipe((), ("split-weights",))
+    services = PlannerServices(family=FAMILIES["vllm"])
+
+    recipe = make_recipe(make_plan(facts, services), facts, services)
+    assert recipe == Recipe((), ("split-weights",))
 
 
 @given(
@@ -300,7 +304,10 @@ def test_a_split_that_the_server_refuses_leaves_the_others() -> None:
                 yield Finding("error", "heads-not-divisible", "such heads do not divide")
             yield from super().check(plan)
 
-    plan = make_plan(facts_of(model, "g5.12xlarge"), Refusing(), accelerator_of=accelerator_of)
+    plan = make_plan(
+        facts_of(model, "g5.12xlarge"),
+        PlannerServices(family=Refusing(), accelerator_of=accelerator_of),
+    )
 
     assert plan.split != best
     assert plan.split.devices == 4

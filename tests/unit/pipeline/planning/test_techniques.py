@@ -36,6 +36,7 @@ from packager.models.architectures.profile import make_profile
 from packager.optimize.drafts.request import DraftRequest, parse_draft
 from packager.pipeline.planning.planner import make_plan
 from packager.pipeline.planning.recipe import make_recipe
+from packager.pipeline.planning.services import PlannerServices
 from tests.support import heads, zoo
 from tests.support.cases import as_type, cases_of, fields_of, read_tables
 from tests.support.headers import (
@@ -84,7 +85,9 @@ def plan_of(
     **asked: Any,
 ) -> Plan:
     facts = facts_of(model, instance, family=family, **asked)
-    return make_plan(replace(facts, draft=draft_files), Silent(), instances=suggest)
+    return make_plan(
+        replace(facts, draft=draft_files), PlannerServices(family=Silent(), instances=suggest)
+    )
 
 
 def rejected(*args: Any, **asked: Any) -> PlanRejected:
@@ -353,7 +356,9 @@ def neuron_plan(model: ModelFiles, instance: str, **asked: Any) -> Plan:
     found = find_instance(instance)
     facts = facts_of(model, "g5.12xlarge", **asked)
     container = replace(facts.container, kind="neuron", least_compute_capability=0.0, targets=())
-    return make_plan(replace(facts, instance=found, container=container), Silent())
+    return make_plan(
+        replace(facts, instance=found, container=container), PlannerServices(family=Silent())
+    )
 
 
 def test_llama_3_8b_takes_all_24_cores_of_an_inf2_48xlarge() -> None:
@@ -409,8 +414,7 @@ def test_nvlink_lets_latency_take_more_devices_for_a_copy_than_cost() -> None:
     latency, cost = (
         make_plan(
             facts_of(LLAMA_8B, "p4d.24xlarge", family="lmi", goal=goal),
-            Silent(),
-            accelerator_of=accelerator_of,
+            PlannerServices(family=Silent(), accelerator_of=accelerator_of),
         )
         for goal in ("latency", "cost")
     )
@@ -446,7 +450,7 @@ def test_rules_are_asked_even_of_what_does_not_fit() -> None:
     facts = facts_of(LLAMA_70B, "g5.12xlarge", draft="ngram", quantize="int3", tp_degree=3)
 
     with pytest.raises(PlanRejected) as error:
-        make_plan(facts, Silent(), rules=(rule,))
+        make_plan(facts, PlannerServices(family=Silent(), rules=(rule,)))
 
     codes = [finding.code for finding in errors_in(error.value.findings)]
     assert codes == read_tables(__file__)["all_errors"]
@@ -455,9 +459,10 @@ def test_rules_are_asked_even_of_what_does_not_fit() -> None:
 
 def test_a_build_never_leaves_a_technique_out_without_a_word() -> None:
     facts = facts_of(LLAMA_8B, "g5.12xlarge", quantize="awq")
-    plan = make_plan(facts, Silent())
+    services = PlannerServices(family=Silent())
+    plan = make_plan(facts, services)
     base = BaseImage(reference="scratch", digest="", platform=Platform(), layers=(), config={})
 
-    assert make_recipe(plan, facts).steps == ()
+    assert make_recipe(plan, facts, services).steps == ()
     with pytest.raises(PlanRejected, match="can be planned, not done yet"):
-        make_recipe(plan, replace(facts, base=base))
+        make_recipe(plan, replace(facts, base=base), services)

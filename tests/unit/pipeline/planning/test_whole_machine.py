@@ -16,6 +16,7 @@ from packager.core.findings import errors_in
 from packager.core.model import ModelFiles
 from packager.core.plan import Plan
 from packager.pipeline.planning.planner import make_plan
+from packager.pipeline.planning.services import PlannerServices
 from tests.support import zoo
 from tests.support.headers import LLAMA_3_8B, LLAMA_3_70B, facts_of, model_of
 
@@ -43,8 +44,7 @@ def default_plan(name: str, instance: str, family: str) -> Plan | PlanRejected:
     try:
         return make_plan(
             replace(facts, container=container),
-            FAMILIES.find(family).make(),
-            accelerator_of=accelerator_of,
+            PlannerServices(family=FAMILIES.find(family).make(), accelerator_of=accelerator_of),
         )
     except PlanRejected as refused:
         return refused

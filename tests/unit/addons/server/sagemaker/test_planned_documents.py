@@ -13,6 +13,7 @@ from packager.catalog.accelerators import accelerator_of
 from packager.catalog.containers import find_container
 from packager.core.model import ModelFiles
 from packager.pipeline.planning.planner import make_plan
+from packager.pipeline.planning.services import PlannerServices
 from tests.support import zoo
 from tests.support.cases import cases_of, read_tables
 from tests.support.doubles.containers import FAMILIES, with_traits
@@ -48,7 +49,9 @@ def test_a_document_is_planned(
     facts = facts_of(RELEASED[model](), name, **asked)
     container = find_container(asked.get("family"), facts.instance.kind, version, None, name)
     facts = replace(facts, container=with_traits(container))
-    plan = make_plan(facts, FAMILIES[container.family], accelerator_of=accelerator_of)
+    plan = make_plan(
+        facts, PlannerServices(family=FAMILIES[container.family], accelerator_of=accelerator_of)
+    )
 
     assert plan.container.family == family
     assert degree in (None, plan.tp_degree)
