@@ -198,7 +198,7 @@ def _is_file(path: Path) -> bool:
 
 
 def _scheme_of(text: str, schemes: Collection[str]) -> str:
-    if text in schemes:
-        return text
     prefix, colon, _ = text.partition(":")
-    return prefix if colon and prefix in schemes and prefix != REGISTRY else REGISTRY
+    if prefix not in schemes:
+        return REGISTRY
+    return REGISTRY if colon and prefix == REGISTRY else prefix

@@ -53,13 +53,13 @@ def parse_model_reference(
     if colon and is_outside(scheme):
         return ModelReference(text=text, source=scheme)
     if text and not colon and _exists(text):
-        return DirectoryReference.at(text)
+        return DirectoryReference(text=text, source="local", path=text)
     if is_hub_id(text) and is_below_directory(text):
-        return DirectoryReference.at(text)
+        return DirectoryReference(text=text, source="local", path=text)
     if found := _parse_hub(text) or _parse_jumpstart(text):
         return found
     if _PATH.fullmatch(text) and not colon:
-        return DirectoryReference.at(text)
+        return DirectoryReference(text=text, source="local", path=text)
     if place := parse_bucket_place(text):
         if why := why_no_bucket(place.bucket):
             hint = "write s3://BUCKET/PREFIX, or the ARN of an access point behind s3://"

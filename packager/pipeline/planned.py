@@ -22,7 +22,7 @@ from packager.core.image import BaseImage, Platform
 from packager.core.model import ModelFiles
 from packager.core.plan import Plan
 from packager.core.ports import UsesGpus
-from packager.core.references import HubReference, ModelReference
+from packager.core.references import HubReference
 from packager.core.request import BuildRequest
 from packager.core.tool import build_for
 from packager.images.slim_label import refuse_other_machine
@@ -57,12 +57,22 @@ def make_decided(request: BuildRequest, services: BuildServices) -> Decided:
     is_tree = services.outputs == "trees"  # an engine mounts a tree
     written = request.model_copy(update={"weights": "mounted"}) if is_tree else request
     reference = services.parse_model_reference(request.model)
+    hub_name = reference.name if isinstance(reference, HubReference) else ""
     headers = services.peek_model(reference)
+    is_peeked = headers is not None
+
+    def find_model() -> ModelFiles:
+        return services.find_model(reference) if headers is None else headers
+
     is_open = request.quantize == AUTO
-    method, chosen = _choose_method(written, reference, services, headers) if is_open else ("", ())
+    method, chosen = (
+        _choose_method(written, find_model, hub_name, services, by_headers=is_peeked)
+        if is_open
+        else ("", ())
+    )
     decided = written.model_copy(update={"quantize": method}) if is_open else written
-    pinned = resolve(decided, reference, services, headers)
-    planning = planner_services(pinned, reference, services)
+    pinned = resolve(decided, find_model, services, by_headers=is_peeked)
+    planning = planner_services(pinned, hub_name, services)
     with working(services.on_event, "plan", pinned.instance.name):
         is_known = request.draft == AUTO_DRAFT
         facts = _with_known_draft(pinned, planning, services) if is_known else pinned
@@ -78,7 +88,7 @@ def make_decided(request: BuildRequest, services: BuildServices) -> Decided:
         plan=plan,
         planning=planning,
         chosen=chosen,
-        is_peeked=headers is not None,
+        is_peeked=is_peeked,
     )
 
 
@@ -203,12 +213,9 @@ def _works(facts: Facts, planning: PlannerServices) -> bool:
     return True
 
 
-def planner_services(
-    facts: Facts, reference: ModelReference, services: BuildServices
-) -> PlannerServices:
-    """Return what the request's plans are made with."""
+def planner_services(facts: Facts, hub_name: str, services: BuildServices) -> PlannerServices:
+    """Return what the request's plans are made with; `hub_name` is the model's on its hub."""
     request = facts.request
-    name = reference.name if isinstance(reference, HubReference) else None
     return PlannerServices(
         family=services.family(facts.container.family),
         quantizer=services.find_quantizer(request.quantizing),
@@ -217,27 +224,29 @@ def planner_services(
         rules=services.rules,
         accelerator_of=services.accelerator_of,
         instances=services.instances,
-        smaller=services.smaller_checkpoints(name) if name else (),
+        smaller=services.smaller_checkpoints(hub_name) if hub_name else (),
     )
 
 
 def _choose_method(
     request: BuildRequest,
-    reference: ModelReference,
+    find_model: Callable[[], ModelFiles],
+    hub_name: str,
     services: BuildServices,
-    headers: ModelFiles | None,
+    *,
+    by_headers: bool,
 ) -> tuple[str, tuple[Finding, ...]]:
     """Choose the method for `--quantize auto`; `none` where no method works."""
     alone = replace(services, instances=())  # no suggested instances while candidates are tried
     plain = request.model_copy(update={"quantize": NONE})
-    facts = resolve(plain, reference, alone, headers)
+    facts = resolve(plain, find_model, alone, by_headers=by_headers)
     plans: dict[str, Plan] = {}
     quantized = bool(facts.model.config.get("quantization_config"))
     for method in methods_to_try(facts.instance, quantized=quantized):
         changed = request.model_copy(update={"quantize": method})
         tried = replace(facts, request=changed, samples=find_samples(changed, alone))
         with suppress(PlanRejected):
-            plans[method] = make_plan(tried, planner_services(tried, reference, alone))
+            plans[method] = make_plan(tried, planner_services(tried, hub_name, alone))
     if not plans:
         return NONE, ()
     target = target_of(request, facts.workload)

@@ -24,15 +24,16 @@ from packager.pipeline.services import BuildServices
 
 def resolve(
     request: BuildRequest,
-    reference: ModelReference,
+    find_model: Callable[[], ModelFiles],
     services: BuildServices,
-    headers: ModelFiles | None = None,
+    *,
+    by_headers: bool = False,
 ) -> Facts:
     """Pin the model, the instance and the container. The base image is resolved after the plan.
 
-    Cheap and local look-ups go first, so that a typing error costs no download. `headers` are
-    those of a model that is not downloaded yet. What `--draft auto` means is left open: that is
-    found by planning.
+    Cheap and local look-ups go first, so that a typing error costs no download. `by_headers`: the
+    model is not downloaded yet, only its headers are found. What `--draft auto` means is left
+    open: that is found by planning.
     """
     instance = with_ranks(services.find_instance(request.instance), request.tp_degree)
     container = services.find_container(
@@ -41,7 +42,7 @@ def resolve(
     workload = find_workload(request.workload, services.read_workload)
     samples = find_samples(request, services)
     evaluation = _find_evaluation(request, samples, services)
-    model = services.find_model(reference) if headers is None else headers
+    model = find_model()
     draft_request = parse_draft_request(request.draft, services.parse_model_reference)
     draft = find_requested_draft(draft_request, draft_finder(services))
     return Facts(
@@ -59,7 +60,7 @@ def resolve(
         samples=samples,
         evaluation=evaluation,
         containers=services.containers(),
-        scales=services.read_scales(model) if headers is None else None,
+        scales=None if by_headers else services.read_scales(model),
         workload=workload,
         writes_tree=services.outputs != "images",
     )

@@ -16,7 +16,7 @@ from packager.core.recipe import Step, StepInput, StepOutcome
 from packager.core.share import share_dir
 from packager.images.blobs import BlobReader
 from packager.optimize.steps.local import LocalExecutor
-from packager.optimize.steps.runner import StepRunner
+from packager.optimize.steps.runner import RunSettings, StepRunner
 from packager.optimize.steps.tools.environments import Environments
 from packager.optimize.steps.workspace import Workspace
 from tests.support.cache_entries import CHECKPOINT
@@ -72,9 +72,8 @@ def run_step(
     executor: Executor, cache: ArtifactCache | None, place: Path, step: Step, **how: Any
 ) -> StepOutcome:
     """Run a step through a cache as a build does, in a workspace below `place`."""
-    given = {"on_event": ignore, "warn": ignore, "checks": {}}
     with Workspace(place / "work") as workspace:
-        return StepRunner(executor, lambda: cache, workspace, **(given | how)).run(step)
+        return StepRunner(executor, lambda: cache, workspace, RunSettings(**how)).run(step)
 
 
 def checkpoint_step(files: tuple[ModelFile, ...] = (), **changes: Any) -> Step:

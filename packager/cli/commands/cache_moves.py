@@ -102,7 +102,7 @@ def _sink_of(target: str, count: int, settings: Settings) -> Callable[[Entry], I
     from packager.optimize.cache.oci import tag_of
 
     named = parse_output(target)
-    if not SINKS.find(named.scheme).traits.takes_artifacts:
+    if not SINKS.of_target(named).traits.takes_artifacts:
         raise UsageError(
             f"{target!r} is an engine, and an entry is not an image",
             hint="give FILE.tar, oci:DIR or REGISTRY/REPOSITORY",

@@ -114,4 +114,4 @@ def push(ctx: click.Context, /, source: str, outputs: tuple[str, ...], **given: 
 
 
 def _is_remote(text: str) -> bool:
-    return SINKS.find(parse_output(text).scheme).traits.is_remote
+    return SINKS.of_target(parse_output(text)).traits.is_remote

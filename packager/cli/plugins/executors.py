@@ -41,10 +41,10 @@ def _docker_executor(context: ExecutorContext) -> Executor:
 
 
 def _ray_executor(context: ExecutorContext) -> Executor:
-    from packager.optimize.steps.ray.executor import RayExecutor
+    from packager.optimize.steps.ray.executor import RayExecutor, RaySettings
 
     cluster = context.cluster()
-    return RayExecutor(
+    settings = RaySettings(
         address=cluster.address,
         environment=context.environment,
         given=cluster.given,
@@ -56,6 +56,7 @@ def _ray_executor(context: ExecutorContext) -> Executor:
         check=context.check,
         restart=context.restart,
     )
+    return RayExecutor(settings)
 
 
 def _dry_run_executor(context: ExecutorContext) -> Executor:

@@ -161,6 +161,10 @@ class Table(Collection[str], Generic[R]):
             return cast(R, load_entry_point(self.kind, points[name]))
         return self._load(name, points[name])
 
+    def of_target(self, target: ImageTarget) -> R:
+        """Return the row of a target's scheme; raise as `find` does."""
+        return self.find(target.scheme)
+
     def _of_addons(self) -> Mapping[str, EntryPoint]:
         return {name: point for name, point in self._points().items() if is_own(point)}
 

@@ -278,7 +278,7 @@ def _find_base(
     platform: Platform,
 ) -> BaseImage:
     target = parse_target(reference, BASES)
-    source = BASES.find(target.scheme).make(BaseContext(clients=clients))
+    source = BASES.of_target(target).make(BaseContext(clients=clients))
     with working(settings.on_event, "base", reference):
         base = source.facts(target, platform)
     if base.platform != platform:

@@ -18,7 +18,7 @@ def open_image(target: ImageTarget, platform: Platform, context: ReadContext) ->
             f"{target.text!r} holds no image",
             hint="name an image as oci:DIR, docker:NAME:TAG or HOST/REPOSITORY:TAG",
         )
-    return IMAGES.find(target.scheme).make(target, platform, context)
+    return IMAGES.of_target(target).make(target, platform, context)
 
 
 def open_told(

@@ -50,7 +50,7 @@ def sinks_for(outputs: Sequence[ImageTarget], context: SinkContext) -> list[Imag
     _refuse_same_tree(outputs)
     sinks: list[ImageSink] = []
     for output in sorted(outputs, key=lambda output: traits_of(output).order):
-        make = SINKS.find(output.scheme).make
+        make = SINKS.of_target(output).make
         sinks.append(make(output, replace(context, beside=tuple(sinks))))
     return sinks
 
@@ -98,7 +98,7 @@ def refuse_trees(outputs: Sequence[ImageTarget], command: str) -> None:
 
 def traits_of(output: ImageTarget) -> SinkTraits:
     """Return the traits of an output's kind, before a sink is made."""
-    return SINKS.find(output.scheme).traits
+    return SINKS.of_target(output).traits
 
 
 def claim_keys_for(settings: Settings) -> Callable[[], ClaimKeys]:

@@ -42,14 +42,11 @@ def run_steps(
     market: Callable[[], Market],
 ) -> Iterator[RunStep]:
     """Yield a function that runs steps or takes their cached results, in a workspace."""
-    from packager.optimize.steps.runner import StepRunner
+    from packager.optimize.steps.runner import RunSettings, StepRunner
     from packager.optimize.steps.workspace import Workspace
 
     with Workspace(work_root(settings) / "work") as workspace:
-        runner = StepRunner(
-            executor,
-            artifacts,
-            workspace,
+        how = RunSettings(
             on_event=settings.on_event,
             warn=settings.on_warning,
             checks=result_checks(),
@@ -61,7 +58,7 @@ def run_steps(
             stages=lambda step: stages_here(step, market()),
             locks=settings.locks,
         )
-        yield runner.run
+        yield StepRunner(executor, artifacts, workspace, how).run
 
 
 def result_checks() -> ResultChecks:

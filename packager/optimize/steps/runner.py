@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from packager.core.errors import CachedFileChanged, LostFromCache, Unavailable
@@ -17,6 +18,7 @@ from packager.core.model import ModelFile
 from packager.core.ports import Executor
 from packager.core.recipe import CacheStatus, Step, StepOutcome, StepResult
 from packager.core.tool import build_for
+from packager.core.values import dataclass
 from packager.optimize.steps.failures import StepBroken, StepRejected
 from packager.optimize.steps.protocol import check_inputs
 from packager.optimize.steps.results import ResultChecks, read_result
@@ -43,6 +45,22 @@ class PublishedLost(Unavailable):
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """How a build has its steps done."""
+
+    on_event: EventSink = ignore
+    warn: Callable[[str], None] = ignore
+    checks: ResultChecks = field(default_factory=lambda: MappingProxyType({}))
+    accept_larger: bool = False  # artifacts of a larger shape serve, too
+    retry_failed: bool = False
+    may_run: Callable[[Step], bool] = lambda _: True
+    remember: Remember = ignore
+    label: Callable[[Step], Mapping[str, str]] = lambda _: {}
+    locks: bool = True  # False: another machine holds lock and lease of the key
+    stages: Callable[[Step], tuple[StageEstimate, ...]] = lambda _: ()
+
+
 class StepRunner:
     """One build's way of having steps done."""
 
@@ -51,31 +69,12 @@ class StepRunner:
         executor: Executor,
         open_cache: Callable[[], ArtifactCache | None],
         workspace: Workspace,
-        *,
-        on_event: EventSink,
-        warn: Callable[[str], None],
-        checks: ResultChecks,
-        accept_larger: bool = False,
-        retry_failed: bool = False,
-        may_run: Callable[[Step], bool] = lambda _: True,
-        remember: Remember = ignore,
-        label: Callable[[Step], Mapping[str, str]] = lambda _: {},
-        locks: bool = True,
-        stages: Callable[[Step], tuple[StageEstimate, ...]] = lambda _: (),
+        settings: RunSettings,
     ) -> None:
         self._executor = executor
         self._open_cache = open_cache
         self._workspace = workspace
-        self._on_event = on_event
-        self._warn = warn
-        self._checks = checks
-        self._accept_larger = accept_larger
-        self._retry_failed = retry_failed
-        self._may_run = may_run
-        self._remember = remember
-        self._label = label
-        self._locks = locks
-        self._stages = stages
+        self._settings = settings
 
     def run(self, step: Step) -> StepOutcome:
         """Return the step's files, from the cache or from the tool.
@@ -83,12 +82,17 @@ class StepRunner:
         Raises `LostFromCache` for a step that may not run and whose result cannot be taken,
         and `CachedFileChanged` where the cache gave what cannot have been published.
         """
-        self._on_event(
-            StepEvent(step=step.name, state="started", detail=step.tool, stages=self._stages(step))
+        self._settings.on_event(
+            StepEvent(
+                step=step.name,
+                state="started",
+                detail=step.tool,
+                stages=self._settings.stages(step),
+            )
         )
         outcome = self._run(step)
         detail = f"taken from the cache, {outcome.key[:12]}" if outcome.reused else step.tool
-        self._on_event(StepEvent(step=step.name, state="finished", detail=detail))
+        self._settings.on_event(StepEvent(step=step.name, state="finished", detail=detail))
         return outcome
 
     def _run(self, step: Step) -> StepOutcome:
@@ -104,12 +108,14 @@ class StepRunner:
                 raise PublishedElsewhere
             check_inputs(step)  # it read them by their names
             _check_versions(step, result)
-            read_result(step, place, {}, self._checks)  # broken results must not be published
+            read_result(
+                step, place, {}, self._settings.checks
+            )  # broken results must not be published
             results.append(result)
 
         # Opened by the first step: most builds have none, and opening takes time.
         cache = self._open_cache()
-        if not self._may_run(step):
+        if not self._settings.may_run(step):
             return self._taken(step, into, cache)
         if step.key is None or cache is None:
             work(into)
@@ -122,11 +128,11 @@ class StepRunner:
         if step.key is None or cache is None:
             raise LostFromCache(step.name, "there is none, or the result cannot be cached")
         try:
-            found = cache.take(step.key, into, accept_larger=self._accept_larger)
+            found = cache.take(step.key, into, accept_larger=self._settings.accept_larger)
         except NotTaken as error:
-            _note(step, step.key, cache, self._remember, hit=False)
+            _note(step, cache, self._settings.remember, hit=False)
             raise LostFromCache(step.name, error.message) from error
-        return self._finished(step, step.key, cache, found, [])
+        return self._finished(step, cache, found, [])
 
     def _cached(
         self,
@@ -150,33 +156,32 @@ class StepRunner:
                 key,
                 build,
                 into,
-                labels={**step.labels, **self._label(step)},
-                accept_larger=self._accept_larger,
-                retry_failed=self._retry_failed,
-                locks=self._locks,
+                labels={**step.labels, **self._settings.label(step)},
+                accept_larger=self._settings.accept_larger,
+                retry_failed=self._settings.retry_failed,
+                locks=self._settings.locks,
             )
         except NotTaken as error:
             raise PublishedLost(step.name, error.message) from error
         except Rejected as error:
-            _note(step, key, cache, self._remember, hit=False)
+            _note(step, cache, self._settings.remember, hit=False)
             raise StepRejected(error.message, hint=error.hint, log=error.log) from error
         except Exception:
-            _note(step, key, cache, self._remember, hit=False)
+            _note(step, cache, self._settings.remember, hit=False)
             raise
-        return self._finished(step, key, cache, found, results)
+        return self._finished(step, cache, found, results)
 
     def _finished(
         self,
         step: Step,
-        key: KeyDocument,
         cache: ArtifactCache,
         found: CacheResult,
         results: list[StepResult],
     ) -> StepOutcome:
-        _note(step, key, cache, self._remember, hit=found.hit)
+        _note(step, cache, self._settings.remember, hit=found.hit)
         for notice in found.notices:
             if notice.code != "waiting":  # reported when the wait began
-                self._warn(f"cache: {notice.message}")
+                self._settings.warn(f"cache: {notice.message}")
         digests = {one.path: one.sha256 for one in found.entry.outputs} if found.entry else {}
         try:
             outcome = self._outcome(step, found.path, results, key=found.key, digests=digests)
@@ -197,8 +202,8 @@ class StepRunner:
     ) -> StepOutcome:
         for result in results:
             for notice in result.notices:
-                self._warn(notice)
-        files = read_result(step, place, digests, self._checks)
+                self._settings.warn(notice)
+        files = read_result(step, place, digests, self._settings.checks)
         return StepOutcome(
             files=_with_origins(files, step, key, digests),
             reused=not results,
@@ -271,7 +276,7 @@ def check_cache(
         match = cache.find_larger(step.key)
         found = match.entry if match else None
     if remember is not None:
-        _note(step, step.key, cache, remember, hit=found is not None)
+        _note(step, cache, remember, hit=found is not None)
     if found is None:
         return CacheStatus(
             step=step.name,
@@ -281,7 +286,7 @@ def check_cache(
             seconds=step.needs.seconds,
             installs=installs,
             differs=_differences(step.key, cache),
-            inputs=key_inputs(step.key),
+            inputs=key_inputs(step),
         )
     return CacheStatus(
         step=step.name,
@@ -290,15 +295,16 @@ def check_cache(
         key=found.key,
         seconds=found.build_s,
         effective=effective_values(match),
-        inputs=key_inputs(step.key),
+        inputs=key_inputs(step),
     )
 
 
-def key_inputs(key: KeyDocument) -> dict[str, tuple[str, ...]]:
-    """Return the inputs that decide whether an artifact can be used, by group."""
+def key_inputs(step: Step) -> dict[str, tuple[str, ...]]:
+    """Return the inputs that decide whether a step's artifact can be used, by group."""
     from artifact_cache.key import plain
 
-    groups = plain(key)
+    assert step.key is not None
+    groups = plain(step.key)
     return {
         name: tuple(field for field, value in group.items() if value not in (None, [], {}))
         if isinstance(group, dict)
@@ -308,14 +314,13 @@ def key_inputs(key: KeyDocument) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _note(
-    step: Step, key: KeyDocument, cache: ArtifactCache, remember: Remember, *, hit: bool
-) -> None:
+def _note(step: Step, cache: ArtifactCache, remember: Remember, *, hit: bool) -> None:
     """Record the look-up for `packager cache explain`: a miss that was built is a hit later."""
     from artifact_cache.errors import CacheError
 
+    assert step.key is not None
     with suppress(CacheError, OSError):
-        remember(step, replace(cache.explain(key), hit=hit))
+        remember(step, replace(cache.explain(step.key), hit=hit))
 
 
 def _differences(key: KeyDocument, cache: ArtifactCache) -> tuple[str, ...]:

@@ -86,7 +86,7 @@ def slim_services_for(
 
     def find_base(reference: str, platform: Platform) -> BaseImage:
         target = parse_target(reference, BASES)
-        base = BASES.find(target.scheme).make(BaseContext(clients=clients)).facts(target, platform)
+        base = BASES.of_target(target).make(BaseContext(clients=clients)).facts(target, platform)
         if not base.layers:
             raise UsageError(f"{reference!r} has no layers", hint="name an image with a server")
         return base

@@ -26,6 +26,7 @@ from packager.core.model import ModelFile
 from packager.core.order import NodeLine
 from packager.core.recipe import Step, StepResult
 from packager.core.tool import Build, ToolFacts, build_for
+from packager.core.values import dataclass
 from packager.core.warmup import pause_before
 from packager.optimize.steps.failures import StepFailed
 from packager.optimize.steps.logs import new_log
@@ -80,39 +81,38 @@ class _Missing(Exception):
         self.digests = tuple(digests)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaySettings:
+    """A cluster, and how steps run there."""
+
+    address: str
+    environment: Given  # of this process: where the cluster is, without an address
+    given: Given  # variables of the tasks
+    version: str  # of packager, which the nodes must have
+    exchange: Callable[[], FileExchange]
+    in_image: Callable[[str], bool]  # whether a tool runs in the serving image
+    log_dir: Path
+    on_event: EventSink
+    check: bool = True  # refuse what fits no node
+    restart: bool = False  # of steps that an earlier run did not finish
+    retries: int = RETRIES
+    join: Callable[[str, Given], tuple[Any, Head]] = join_cluster
+    sleep: Callable[[float], None] = time.sleep
+    quiet_s: float = QUIET_S
+
+
 class RayExecutor:
     """Runs one step at a time, on a node with room. Joins the cluster on first use."""
 
     name = "ray"
 
-    def __init__(
-        self,
-        *,
-        address: str,
-        environment: Given,
-        given: Given,
-        version: str,
-        exchange: Callable[[], FileExchange],
-        in_image: Callable[[str], bool],
-        log_dir: Path,
-        on_event: EventSink,
-        check: bool = True,
-        restart: bool = False,
-        retries: int = RETRIES,
-        join: Callable[[str, Given], tuple[Any, Head]] = join_cluster,
-        sleep: Callable[[float], None] = time.sleep,
-        quiet_s: float = QUIET_S,
-    ) -> None:
-        self._tasks = RayTasks(lambda: join(address, environment), given, quiet_s)
-        self._version = version
-        self._exchange = exchange
-        self._in_image = in_image
-        self._log_dir = log_dir
-        self._on_event = on_event
-        self._check = check
-        self._restart = restart
-        self._retries = retries
-        self._sleep = sleep
+    def __init__(self, settings: RaySettings) -> None:
+        self._settings = settings
+        self._tasks = RayTasks(
+            lambda: settings.join(settings.address, settings.environment),
+            settings.given,
+            settings.quiet_s,
+        )
         self._gpu_bytes: dict[str, int] = {}  # of nodes that have our version, by id
         self._facts: dict[tuple[str, Build], dict[ClusterNode, ToolFacts]] = {}
 
@@ -136,10 +136,12 @@ class RayExecutor:
         """Refuse what fits no node; the node itself compares memory and disk once more."""
         self._refuse_image(step.tool)
         nodes = self._nodes()
-        fitting(step, demand_of(step, [one.node for one in nodes], check=self._check), nodes)
+        fitting(
+            step, demand_of(step, [one.node for one in nodes], check=self._settings.check), nodes
+        )
 
     def _refuse_image(self, name: str) -> None:
-        if self._in_image(name):
+        if self._settings.in_image(name):
             raise ToolUnavailable(
                 f"tool {name!r} runs in the serving image, and nodes run no images for a build",
                 hint="`packager warm run PLAN --executor ray --steps docker` compiles on nodes "
@@ -157,7 +159,7 @@ class RayExecutor:
                 "through the cache",
                 hint="build with --executor local or docker",
             )
-        exchange = self._exchange()
+        exchange = self._settings.exchange()
         order = make_order(step, exchange.digest)
         digest = exchange.offer_order(order)
         local = {
@@ -166,25 +168,27 @@ class RayExecutor:
             for one, file in zip(order.inputs[role], given.files, strict=True)
             if is_on_disk(file)
         }
-        log = new_log(self._log_dir, step.name)
+        log = new_log(self._settings.log_dir, step.name)
         sent: set[str] = set()
         lost_tries: list[str] = []
         while True:
             failures = len(lost_tries)
             try:
-                result = self._try(step, digest, log, restart=self._restart and not failures)
+                result = self._try(
+                    step, digest, log, restart=self._settings.restart and not failures
+                )
                 return replace(result, notices=(*lost_tries, *result.notices))
             except _Missing as lacking:
                 self._send(step, exchange, lacking.digests, local, sent)
             except AttemptLost as lost:
-                if failures == self._retries:
+                if failures == self._settings.retries:
                     raise StepLost(step.name, str(lost), failures + 1) from None
                 lost_tries.append(self._again(step, str(lost)))
             except _Passing as passing:
-                if failures == self._retries:
+                if failures == self._settings.retries:
                     raise passing.failure from None
                 lost_tries.append(self._again(step, passing.failure.message))
-                self._sleep(pause_before(len(lost_tries)))
+                self._settings.sleep(pause_before(len(lost_tries)))
 
     def capacity(self) -> Mapping[str, float]:
         """Return the capacity of the largest node: a step must fit one node."""
@@ -200,7 +204,7 @@ class RayExecutor:
 
     def _try(self, step: Step, order: str, log: Path, *, restart: bool) -> StepResult:
         nodes = self._nodes()
-        demand = demand_of(step, [one.node for one in nodes], check=self._check)
+        demand = demand_of(step, [one.node for one in nodes], check=self._settings.check)
         able = fitting(step, demand, nodes)
         installed = self._facts.get((step.tool, build_for(step.gpus)), {})
         ready = [one for one in able if one in installed and installed[one].installed]
@@ -217,7 +221,7 @@ class RayExecutor:
             if demand.device:
                 options["resources"] = {TYPE + demand.device: 0.001}
         words = ["warm", "step", "--order", order]
-        words += [] if self._check else ["--no-capacity-check"]
+        words += [] if self._settings.check else ["--no-capacity-check"]
         words += ["--restart"] if restart else []
         what = f"{demand.cpus} processors" + (
             f" and {demand.devices} GPUs" if demand.devices else ""
@@ -289,7 +293,7 @@ class RayExecutor:
         return f"step {step.name!r} was tried again in the cluster: {reason}"
 
     def _say(self, step: Step, detail: str) -> None:
-        self._on_event(StepEvent(step=step.name, state="running", detail=detail))
+        self._settings.on_event(StepEvent(step=step.name, state="running", detail=detail))
 
     # --- the cluster
 
@@ -325,9 +329,9 @@ class RayExecutor:
                     f"node {one.node.name} does not answer: {lost}",
                     hint="`ray status` shows the nodes",
                 ) from None
-            if found != self._version:
+            if found != self._settings.version:
                 has = f"has packager {found}" if found else "has no packager"
-                raise OtherPackager(one.node.name, has, self._version)
+                raise OtherPackager(one.node.name, has, self._settings.version)
             self._gpu_bytes[one.id] = gpu_bytes
 
     def _ask_all(self, name: str, build: Build) -> dict[ClusterNode, ToolFacts]:
@@ -345,7 +349,9 @@ class RayExecutor:
         return self._facts[name, build]
 
     def _tool_on(self, node: ClusterNode, words: Sequence[str], step: str) -> ToolFacts:
-        self._on_event(StepEvent(step=step, state="running", detail=f"on {node.node.name}"))
+        self._settings.on_event(
+            StepEvent(step=step, state="running", detail=f"on {node.node.name}")
+        )
         lines = self._tasks.followed(self._tasks.start(words, on_node(node)))
         return self._facts_in(lines, node.node.name, step)
 
@@ -353,7 +359,9 @@ class RayExecutor:
         try:
             for line in lines:
                 if line.progress and step:
-                    self._on_event(StepEvent(step=step, state="running", detail=line.progress))
+                    self._settings.on_event(
+                        StepEvent(step=step, state="running", detail=line.progress)
+                    )
                 if line.error is not None:
                     raise failure_of(line.error, node, None)
                 if line.facts is not None:

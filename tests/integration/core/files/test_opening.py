@@ -16,7 +16,6 @@ import pytest
 from artifact_cache import ArtifactCache
 from packager.cli.app import run
 from packager.core.errors import NotFound
-from packager.core.events import ignore
 from packager.core.files import opening
 from packager.core.files.opening import identity_of, open_checked, open_range
 from packager.core.image import Blob, FileRange
@@ -30,7 +29,7 @@ from packager.images.registry.sink import RegistrySink
 from packager.models.local import LocalSource
 from packager.models.reference import parse_model_reference
 from packager.optimize.steps.dry_run import DryRunExecutor
-from packager.optimize.steps.runner import StepRunner
+from packager.optimize.steps.runner import RunSettings, StepRunner
 from packager.optimize.steps.workspace import Workspace
 from tests.support.cache_entries import NEURON, Build
 from tests.support.cache_opening import open_local
@@ -453,9 +452,7 @@ def test_a_step_whose_input_was_swapped_gives_nothing(
             Swapping(notes, secret, swap),
             lambda: cache,
             workspace,
-            on_event=ignore,
-            warn=lambda text: None,
-            checks={},
+            RunSettings(),
         )
         with pytest.raises((SourceChanged, NotFound)):
             runner.run(step)

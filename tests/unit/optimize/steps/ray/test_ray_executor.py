@@ -22,7 +22,7 @@ from packager.optimize.steps.presence import Presence
 from packager.optimize.steps.ray.cluster import NodeFailed, facts_document
 from packager.optimize.steps.ray.connection import ClusterLost
 from packager.optimize.steps.ray.exchange import FileExchange
-from packager.optimize.steps.ray.executor import OtherPackager, RayExecutor, StepLost
+from packager.optimize.steps.ray.executor import OtherPackager, RayExecutor, RaySettings, StepLost
 from tests.support.cache_opening import open_local
 from tests.support.cases import cases_of
 from tests.support.doubles.ray_module import FakeRay, WorkerCrashedError, line
@@ -74,7 +74,7 @@ class World:
             "join": lambda _address, _environment: (self.ray, self.head),
             "sleep": self.slept.append,
         }
-        self.executor = RayExecutor(**{**given, **changes})  # type: ignore[arg-type]
+        self.executor = RayExecutor(RaySettings(**{**given, **changes}))
 
     def exchange(self) -> FileExchange:
         presence = Presence(
