@@ -76,20 +76,21 @@ def test_an_option_that_only_serves_changes_no_compile_key() -> None:
 
 
 def test_every_compiled_option_changes_the_key() -> None:
-    facts = vllm.compile_facts()
+    plan = vllm.plan_for(vllm.compile_facts())
     argv = ["python3", "-m", "server"]
-    before = _engine_args(facts, argv)
+    before = _engine_args(plan, argv)
     silent = [
         name
         for name, kind in classes().items()
-        if (_engine_args(facts, [*argv, f"--{name}", "x"]) != before) != (kind == "compiled")
+        if (_engine_args(plan, [*argv, f"--{name}", "x"]) != before) != (kind == "compiled")
     ]
 
     assert silent == []
 
 
 def test_all_values_of_an_option_with_many_are_in_the_key() -> None:
-    args = _engine_args(vllm.compile_facts(), ["server", "--cudagraph-capture-sizes", "1", "2"])
+    plan = vllm.plan_for(vllm.compile_facts())
+    args = _engine_args(plan, ["server", "--cudagraph-capture-sizes", "1", "2"])
 
     assert args == {"cudagraph-capture-sizes": "1 2"}
 
@@ -107,4 +108,4 @@ def test_what_shapes_the_cache_stands_in_fields_of_its_own() -> None:
     assert split is not None
     assert (split.parallelism.tp, split.parallelism.pp, split.parallelism.world) == (4, 2, 8)
     assert split.parallelism.ranks == (0, 1, 2, 3, 4, 5, 6, 7)
-    assert _engine_args(facts, ["--block-size", "32"]) == {"block-size": "32"}
+    assert _engine_args(deep, ["--block-size", "32"]) == {"block-size": "32"}

@@ -250,8 +250,8 @@ def test_what_is_compiled_starts_with_the_split_weights() -> None:
 
     assert (shard.gives, compiling.gives) == ("ranks", "compiled")
     assert compiling.inputs["model"].result_of == "shard"
-    plan = plan_for(facts, vllm_cache=VllmCacheCompiler())
-    assert needed_tools(plan, None, VllmCacheCompiler(), SHARDER) == ("vllm-shards", "vllm-cache")
+    tools = needed_tools(plan_for(facts), services_for(facts))
+    assert tools == ("vllm-shards", "vllm-cache")
 
 
 def test_the_image_has_the_ranks_in_place_of_the_weights() -> None:
