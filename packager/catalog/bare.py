@@ -45,20 +45,19 @@ class AmbiguousDevice(UsageError):
         self.meant = meant
 
 
-class DeviceCount(UsageError):
-    """A machine with no device, or with more than one machine holds."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"{name!r} is not a machine: a machine has 1 to {MOST_DEVICES} devices",
-            hint="name one machine; several of them are `--nodes`",
-        )
+def device_count(name: str) -> UsageError:
+    """Return an error: a machine with no device, or with more than one machine holds."""
+    return UsageError(
+        f"{name!r} is not a machine: a machine has 1 to {MOST_DEVICES} devices",
+        hint="name one machine; several of them are `--nodes`",
+        code="DeviceCount",
+    )
 
 
 def bare_machine(name: str) -> Instance | None:
     """Return the machine that `8xH100-80` names; None where the name has another form.
 
-    Raises `UnknownDevice`, `AmbiguousDevice` or `DeviceCount`.
+    Raises `UnknownDevice`, `AmbiguousDevice` or `device_count`.
     """
     match = SPELLING.fullmatch(name.strip())
     if match is None:
@@ -66,7 +65,7 @@ def bare_machine(name: str) -> Instance | None:
     devices, device = int(match[1]), match[2]
     row = find_device(name, device)
     if not 1 <= devices <= MOST_DEVICES:
-        raise DeviceCount(name)
+        raise device_count(name)
     return Instance(
         name=f"{devices}x{row.spelled}",
         kind=row.kind,

@@ -25,55 +25,59 @@ _LISTED = 10  # versions that a hint names
 ACCOUNTS_TABLE = Path(__file__).parent / "data" / "accounts.toml"
 
 
-class UnknownFamily(UsageError):
-    """The catalog has no image of a serving container family of that name."""
-
-    def __init__(self, name: str, known: tuple[str, ...]) -> None:
-        nearest = difflib.get_close_matches(name, known, n=1)
-        guess = f"did you mean {nearest[0]!r}? " if nearest else ""
-        super().__init__(
-            f"the catalog has no image of serving family {name!r}",
-            hint=f"{guess}known: {', '.join(known)}; rows of --catalog add more",
-        )
-
-
-class FamilyNotForDevice(UsageError):
-    """The family has no image for that kind of device, or no family has one."""
-
-    def __init__(self, family: str | None, device: str, serving: tuple[str, ...]) -> None:
-        if serving:
-            hint = f"use {' or '.join(map(repr, serving))}, or leave the family out"
-        else:
-            hint = "choose an instance with NVIDIA GPUs, or `local`"
-        who = f"serving family {family!r} has" if family else "no serving family has"
-        super().__init__(f"{who} {'no' if family else 'an'} image for {device} devices", hint=hint)
+def unknown_family(name: str, known: tuple[str, ...]) -> UsageError:
+    """Return an error: the catalog has no image of a serving container family of that name."""
+    nearest = difflib.get_close_matches(name, known, n=1)
+    guess = f"did you mean {nearest[0]!r}? " if nearest else ""
+    return UsageError(
+        f"the catalog has no image of serving family {name!r}",
+        hint=f"{guess}known: {', '.join(known)}; rows of --catalog add more",
+        code="UnknownFamily",
+    )
 
 
-class UnknownContainerVersion(UsageError):
-    """No image of the family for that device has such a version."""
+def family_not_for_device(family: str | None, device: str, serving: tuple[str, ...]) -> UsageError:
+    """Return an error: the family has no image for that kind of device, or no family has one."""
+    if serving:
+        hint = f"use {' or '.join(map(repr, serving))}, or leave the family out"
+    else:
+        hint = "choose an instance with NVIDIA GPUs, or `local`"
+    who = f"serving family {family!r} has" if family else "no serving family has"
+    return UsageError(
+        f"{who} {'no' if family else 'an'} image for {device} devices",
+        hint=hint,
+        code="FamilyNotForDevice",
+    )
 
-    def __init__(self, version: str, family: str | None, found: tuple[ContainerFacts, ...]) -> None:
-        names = tuple(dict.fromkeys(name for image in found for name in version_names(image)))
-        nearest = difflib.get_close_matches(version, names, n=1)
-        guess = f"did you mean {nearest[0]!r}? " if nearest else ""
-        short = tuple(dict.fromkeys(image.release or image.engine_version for image in found))
-        listed = ", ".join(short[:_LISTED]) + (", …" if len(short) > _LISTED else "")
-        super().__init__(
-            f"no {family or 'serving'} image has version {version!r}",
-            hint=f"{guess}there are {listed}; `packager list containers` shows them all",
-        )
+
+def unknown_container_version(
+    version: str, family: str | None, found: tuple[ContainerFacts, ...]
+) -> UsageError:
+    """Return an error: no image of the family for that device has such a version."""
+    names = tuple(dict.fromkeys(name for image in found for name in version_names(image)))
+    nearest = difflib.get_close_matches(version, names, n=1)
+    guess = f"did you mean {nearest[0]!r}? " if nearest else ""
+    short = tuple(dict.fromkeys(image.release or image.engine_version for image in found))
+    listed = ", ".join(short[:_LISTED]) + (", …" if len(short) > _LISTED else "")
+    return UsageError(
+        f"no {family or 'serving'} image has version {version!r}",
+        hint=f"{guess}there are {listed}; `packager list containers` shows them all",
+        code="UnknownContainerVersion",
+    )
 
 
-class UnknownRegion(UsageError):
-    """AWS publishes no serving images in a region of that name, as far as the catalog knows."""
+def unknown_region(region: str, known: tuple[str, ...]) -> UsageError:
+    """Return an error: AWS publishes no serving images in a region of that name, as far as the
 
-    def __init__(self, region: str, known: tuple[str, ...]) -> None:
-        nearest = difflib.get_close_matches(region, known, n=1)
-        guess = f"did you mean {nearest[0]!r}? " if nearest else ""
-        super().__init__(
-            f"region {region!r} has no serving images in the catalog",
-            hint=f"{guess}name the image with --base to use one from elsewhere",
-        )
+    catalog knows.
+    """
+    nearest = difflib.get_close_matches(region, known, n=1)
+    guess = f"did you mean {nearest[0]!r}? " if nearest else ""
+    return UsageError(
+        f"region {region!r} has no serving images in the catalog",
+        hint=f"{guess}name the image with --base to use one from elsewhere",
+        code="UnknownRegion",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +93,7 @@ class Accounts:
     def registry(self, region: str) -> str:
         """Return the registry's host name in a region."""
         if region not in self.by_region:
-            raise UnknownRegion(region, tuple(self.by_region))
+            raise unknown_region(region, tuple(self.by_region))
         suffix = next(
             (end for start, end in self.dns_suffixes.items() if region.startswith(start)),
             "amazonaws.com",
@@ -138,19 +142,19 @@ def find_container(
     everything = containers(extra)
     known = tuple(dict.fromkeys(image.family for image in everything))
     if family is not None and family not in known:
-        raise UnknownFamily(family, known)
+        raise unknown_family(family, known)
     serving = [image for image in everything if serves(image, kind, instance_name)]
     wanted = families_by_preference(extra) if family is None else (family,)
     candidates = tuple(image for name in wanted for image in serving if image.family == name)
     if not candidates:
         device = f"{kind} ({instance_name})" if instance_name and kind == "neuron" else kind
-        raise FamilyNotForDevice(
+        raise family_not_for_device(
             family, device, tuple(dict.fromkeys(image.family for image in serving))
         )
     if version is not None:
         named = tuple(image for image in candidates if version in version_names(image))
         if not named:
-            raise UnknownContainerVersion(version, family, candidates)
+            raise unknown_container_version(version, family, candidates)
         candidates = named
     found = candidates[0]
     return replace(found, default_base=image_uri(found, region)) if region else found

@@ -59,15 +59,14 @@ class FindingExplanation:
     link: str = ""
 
 
-class UnknownCode(UsageError):
-    """No finding has that code."""
-
-    def __init__(self, code: str, nearest: tuple[str, ...]) -> None:
-        guess = f"did you mean {' or '.join(map(repr, nearest))}? " if nearest else ""
-        super().__init__(
-            f"finding code {code[:60]!r} is not known",
-            hint=f"{guess}`packager explain` lists them all",
-        )
+def unknown_code(code: str, nearest: tuple[str, ...]) -> UsageError:
+    """Return an error: no finding has that code."""
+    guess = f"did you mean {' or '.join(map(repr, nearest))}? " if nearest else ""
+    return UsageError(
+        f"finding code {code[:60]!r} is not known",
+        hint=f"{guess}`packager explain` lists them all",
+        code="UnknownCode",
+    )
 
 
 @cache
@@ -85,7 +84,7 @@ def find_explanation(code: str) -> FindingExplanation:
     for name in (code, code.removeprefix(DRAFT)):
         if name in known:
             return known[name]
-    raise UnknownCode(code, tuple(difflib.get_close_matches(code, known, n=2)))
+    raise unknown_code(code, tuple(difflib.get_close_matches(code, known, n=2)))
 
 
 def _of_rule(rule: Rule) -> FindingExplanation:

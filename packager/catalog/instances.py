@@ -48,38 +48,36 @@ EC2_PRICE = "ec2 on-demand"  # basis of the price of a machine that SageMaker do
 NO_EC2_PRICE = "none: no on-demand price of EC2 was found"
 
 
-class UnknownInstance(UsageError):
-    """The catalog has no such instance type."""
-
-    def __init__(self, name: str, nearest: tuple[str, ...]) -> None:
-        guess = f"did you mean {' or '.join(map(repr, nearest))}? " if nearest else ""
-        word = other_word("instance", name)
-        super().__init__(
-            f"instance type {name!r} is not in the catalog",
-            hint=word.hint
-            if word
-            else f"{guess}`packager list instances` shows them all; "
-            "a machine without a row is named by its devices, such as 8xH100-80",
-        )
-
-
-class NotHosted(UsageError):
-    """SageMaker has no endpoints on an instance type that EC2 rents out."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"{name!r} is not an instance type of SageMaker endpoints",
-            hint=f"use EC2's name, {name.removeprefix('ml.')!r}, to plan for the machine itself",
-        )
+def unknown_instance(name: str, nearest: tuple[str, ...]) -> UsageError:
+    """Return an error: the catalog has no such instance type."""
+    guess = f"did you mean {' or '.join(map(repr, nearest))}? " if nearest else ""
+    word = other_word("instance", name)
+    return UsageError(
+        f"instance type {name!r} is not in the catalog",
+        hint=word.hint
+        if word
+        else f"{guess}`packager list instances` shows them all; "
+        "a machine without a row is named by its devices, such as 8xH100-80",
+        code="UnknownInstance",
+    )
 
 
-class LeftOutInstance(UsageError):
-    """No image of the catalog can serve on an instance type."""
+def not_hosted(name: str) -> UsageError:
+    """Return an error: SageMaker has no endpoints on an instance type that EC2 rents out."""
+    return UsageError(
+        f"{name!r} is not an instance type of SageMaker endpoints",
+        hint=f"use EC2's name, {name.removeprefix('ml.')!r}, to plan for the machine itself",
+        code="NotHosted",
+    )
 
-    def __init__(self, name: str, reason: str, instead: str) -> None:
-        super().__init__(
-            f"instance type {name!r} cannot serve: {reason}", hint=f"try {instead!r} instead"
-        )
+
+def left_out_instance(name: str, reason: str, instead: str) -> UsageError:
+    """Return an error: no image of the catalog can serve on an instance type."""
+    return UsageError(
+        f"instance type {name!r} cannot serve: {reason}",
+        hint=f"try {instead!r} instead",
+        code="LeftOutInstance",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +102,7 @@ def instances(extra: tuple[Instance, ...] = ()) -> tuple[Instance, ...]:
 def find_instance(name: str, extra: tuple[Instance, ...] = ()) -> Instance:
     """Find an instance type by its own, its SageMaker or its EC2 name, or by its devices.
 
-    Raises `UnknownInstance`, `NotHosted` or `LeftOutInstance`, or what `bare_machine` raises.
+    Raises `unknown_instance`, `not_hosted` or `left_out_instance`, or what `bare_machine` raises.
     """
     known = {instance.name: instance for instance in instances(extra)}
     folded = {known_name.casefold(): known_name for known_name in known}
@@ -117,15 +115,15 @@ def find_instance(name: str, extra: tuple[Instance, ...] = ()) -> Instance:
         return bare
     ec2_name = name.removeprefix("ml.")
     if name.startswith("ml.") and ec2_name in known and known[ec2_name].cloud == "ec2":
-        raise NotHosted(name)
+        raise not_hosted(name)
     if family := left_out().get(ec2_name.partition(".")[0]):
-        raise LeftOutInstance(name, family.reason, family.instead)
+        raise left_out_instance(name, family.reason, family.instead)
     if devices := machines_of(name):
-        raise UnknownInstance(name, devices)
+        raise unknown_instance(name, devices)
     nearest = difflib.get_close_matches(name if name.startswith("ml.") else f"ml.{name}", known, 2)
     sizes = [one for one in known if one.removeprefix("ml.").startswith(f"{ec2_name}.")]
     nearest = nearest or difflib.get_close_matches(name, known, n=2) or sizes[:2]
-    raise UnknownInstance(name, tuple(nearest))
+    raise unknown_instance(name, tuple(nearest))
 
 
 @cache

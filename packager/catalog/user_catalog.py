@@ -98,12 +98,10 @@ LINK_WORDS = {
 }
 
 
-class UserCatalogWrong(UsageError):
-    """A row of the user's own catalog does not say what it must."""
-
-    def __init__(self, path: Path, where: str, why: str, fields: Iterable[str] = ()) -> None:
-        hint = f"fields of this row: {', '.join(fields)}" if fields else ""
-        super().__init__(f"{str(path)!r}: {where}: {why}", hint=hint)
+def user_catalog_wrong(path: Path, where: str, why: str, fields: Iterable[str] = ()) -> UsageError:
+    """Return an error: a row of the user's own catalog does not say what it must."""
+    hint = f"fields of this row: {', '.join(fields)}" if fields else ""
+    return UsageError(f"{str(path)!r}: {where}: {why}", hint=hint, code="UserCatalogWrong")
 
 
 class _Row(BaseModel):
@@ -272,11 +270,11 @@ def _read(path: Path) -> CatalogFile:
     try:
         table = parse_toml(data)
     except NotStrict as error:
-        raise UserCatalogWrong(path, "it cannot be parsed", str(error)) from error
+        raise user_catalog_wrong(path, "it cannot be parsed", str(error)) from error
     try:
         file = CatalogFile.model_validate(table)
     except ValidationError as error:
-        raise UserCatalogWrong(path, *_first(error, table)) from error
+        raise user_catalog_wrong(path, *_first(error, table)) from error
     for kind, names in (
         ("instance", [row.name for row in file.instance]),
         ("model", [row.hf_id for row in file.model]),
@@ -284,7 +282,7 @@ def _read(path: Path) -> CatalogFile:
     ):
         twice = [name for name, count in Counter(names).items() if count > 1]
         if twice:
-            raise UserCatalogWrong(path, f"[[{kind}]] {twice[0]}", "duplicate")
+            raise user_catalog_wrong(path, f"[[{kind}]] {twice[0]}", "duplicate")
     return file
 
 

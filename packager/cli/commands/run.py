@@ -29,7 +29,7 @@ from packager.cli.options import (
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.project import MARK
 from packager.cli.run.containers import ContainerSpec, Started, check_free, find_engine, started
-from packager.cli.run.fits_this_machine import NotThisMachine, why_not_here
+from packager.cli.run.fits_this_machine import not_this_machine, why_not_here
 from packager.cli.run.images import find_packaged
 from packager.cli.run.names import check_name, image_name, run_name
 from packager.cli.run.report import (
@@ -214,7 +214,7 @@ def _of_image(engine: Any, text: str, asked: RunOptions, settings: Settings) -> 
     services = services_for(settings)
     here, wished = services.find_instance(LOCAL), services.find_instance(image.instance)
     if reason := why_not_here(wished, here):
-        raise NotThisMachine(image.instance, reason, f"packager push {image.name} HOST/NAME:TAG")
+        raise not_this_machine(image.instance, reason, f"packager push {image.name} HOST/NAME:TAG")
     name = asked.name or run_name(image.model or image.name.partition(":")[0])
     check_free(engine, name, asked.port)
     return ContainerSpec(
@@ -241,7 +241,7 @@ def _of_model(
     here = services.find_instance(LOCAL)
     if reason := why_not_here(services.find_instance(request.instance), here):
         build = f"packager build --model {request.model} --instance {request.instance}"
-        raise NotThisMachine(request.instance, reason, f"{build} --output HOST/NAME:TAG")
+        raise not_this_machine(request.instance, reason, f"{build} --output HOST/NAME:TAG")
     plan = pipeline.plan(request, services).plan
     wanted = _container_of(plan, asked, gpus=here.kind == "nvidia")
     check_free(engine, wanted.name, asked.port)

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from packager.cli.run.names import MODEL_LABEL, RUN_LABEL, container_name
-from packager.cli.run.ports import HOST, PortTaken, free_ports, is_free, process_at
+from packager.cli.run.ports import HOST, free_ports, is_free, port_taken, process_at
 from packager.cli.serving.containers import PORT, placing, start_hint
 from packager.core.errors import NotFound, SmokeFailed, Unavailable, UsageError
 from packager.core.stopping import PLATFORM_GRACE_S
@@ -52,24 +52,23 @@ class Run:
     out_of_memory: bool = False  # reason of a kill by the kernel
 
 
-class NameTaken(UsageError):
-    """A run of that name is there already."""
+def name_taken(found: Run) -> UsageError:
+    """Return an error: a run of that name is there already."""
+    at = f" at {found.url}" if found.url else ""
+    return UsageError(
+        f"a run named {found.name!r} is there already{at}",
+        hint=f"`packager stop {found.name}` ends it; --name NAME starts another beside it",
+        code="NameTaken",
+    )
 
-    def __init__(self, found: Run) -> None:
-        at = f" at {found.url}" if found.url else ""
-        super().__init__(
-            f"a run named {found.name!r} is there already{at}",
-            hint=f"`packager stop {found.name}` ends it; --name NAME starts another beside it",
-        )
 
-
-class NoSuchRun(NotFound):
-    """No container has the label of that run."""
-
-    def __init__(self, name: str, known: list[str]) -> None:
-        none = "nothing runs: `packager run MODEL` starts a model"
-        others = "`packager ps` lists those that there are" if known else none
-        super().__init__(f"there is no run named {name!r}", hint=guess(name, known, others))
+def no_such_run(name: str, known: list[str]) -> NotFound:
+    """Return an error: no container has the label of that run."""
+    none = "nothing runs: `packager run MODEL` starts a model"
+    others = "`packager ps` lists those that there are" if known else none
+    return NotFound(
+        f"there is no run named {name!r}", hint=guess(name, known, others), code="NoSuchRun"
+    )
 
 
 def find_engine() -> Any:
@@ -94,12 +93,12 @@ def list_runs(engine: Any) -> list[Run]:
 
 
 def find_run(engine: Any, name: str) -> Run:
-    """Return the run of that name; raise `NoSuchRun` without one."""
+    """Return the run of that name; raise `no_such_run` without one."""
     runs = list_runs(engine)
     for run in runs:
         if run.name == name:
             return run
-    raise NoSuchRun(name, [run.name for run in runs])
+    raise no_such_run(name, [run.name for run in runs])
 
 
 def check_free(engine: Any, name: str, port: int | None) -> None:
@@ -107,9 +106,9 @@ def check_free(engine: Any, name: str, port: int | None) -> None:
     runs = list_runs(engine)
     for run in runs:
         if run.name == name and run.exit_code is None:
-            raise NameTaken(run)
+            raise name_taken(run)
     if port is not None and not is_free(port):
-        raise PortTaken(port, _who_has(engine, port))
+        raise port_taken(port, _who_has(engine, port))
 
 
 @contextmanager
@@ -149,7 +148,7 @@ class Started:
                 return
             self.remove()
         assert asked is not None
-        raise PortTaken(asked, _who_has(self._engine, asked))
+        raise port_taken(asked, _who_has(self._engine, asked))
 
     def look(self) -> Run | None:
         """Return the container's state; None where it was removed."""
@@ -224,7 +223,7 @@ class Started:
     def _name_taken(self) -> UsageError:
         for run in list_runs(self._engine):
             if run.name == self._wanted.name:
-                return NameTaken(run)
+                return name_taken(run)
         return UsageError(
             f"a container named {self._name!r} is there that packager did not start",
             hint="choose another name with --name",

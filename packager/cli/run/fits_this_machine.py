@@ -9,15 +9,14 @@ from packager.core.units import gib
 _KEPT_BACK = 0.92  # of the memory that a data sheet states, an operating system shows this much
 
 
-class NotThisMachine(UsageError):
-    """This machine lacks hardware that the plan needs."""
-
-    def __init__(self, instance: str, reason: str, build: str) -> None:
-        super().__init__(
-            f"a plan for {instance!r} cannot run on this machine: {reason}",
-            hint=f"`{build}` builds the image for a registry, to be started there; "
-            f"`--instance {LOCAL}`, the default, plans for this machine",
-        )
+def not_this_machine(instance: str, reason: str, build: str) -> UsageError:
+    """Return an error: this machine lacks hardware that the plan needs."""
+    return UsageError(
+        f"a plan for {instance!r} cannot run on this machine: {reason}",
+        hint=f"`{build}` builds the image for a registry, to be started there; "
+        f"`--instance {LOCAL}`, the default, plans for this machine",
+        code="NotThisMachine",
+    )
 
 
 def why_not_here(wanted: Instance, here: Instance) -> str:

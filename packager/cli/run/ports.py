@@ -15,14 +15,13 @@ _TRIED = 100
 _LISTENS = "0A"  # the state in /proc/net/tcp
 
 
-class PortTaken(UsageError):
-    """The requested port is in use."""
-
-    def __init__(self, port: int, who: str) -> None:
-        super().__init__(
-            f"port {port} is taken{f' by {who}' if who else ''}",
-            hint="choose another with --port, or leave --port out for a free one",
-        )
+def port_taken(port: int, who: str) -> UsageError:
+    """Return an error: the requested port is in use."""
+    return UsageError(
+        f"port {port} is taken{f' by {who}' if who else ''}",
+        hint="choose another with --port, or leave --port out for a free one",
+        code="PortTaken",
+    )
 
 
 def is_free(port: int) -> bool:

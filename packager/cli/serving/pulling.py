@@ -19,11 +19,9 @@ from packager.images.docker_engine import engine_reason
 _DOWN = frozenset(("Download complete", "Verifying Checksum"))
 
 
-class NotPulled(SmokeFailed):
-    """The engine could not pull an image, or not remove the one that it had."""
-
-    def __init__(self, image: str, what: str, reason: str, hint: str) -> None:
-        super().__init__(f"the engine cannot {what} {image!r}: {reason}", hint=hint)
+def not_pulled(image: str, what: str, reason: str, hint: str) -> SmokeFailed:
+    """Return an error: the engine could not pull an image, or not remove the one that it had."""
+    return SmokeFailed(f"the engine cannot {what} {image!r}: {reason}", hint=hint, code="NotPulled")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +35,7 @@ class Pulled:
 
 
 def remove_image(engine: Any, image: str) -> None:
-    """Remove an image from the engine, where it has it; raise `NotPulled` where it cannot."""
+    """Remove an image from the engine, where it has it; raise `not_pulled` where it cannot."""
     from docker.errors import APIError, ImageNotFound
 
     try:
@@ -45,7 +43,7 @@ def remove_image(engine: Any, image: str) -> None:
     except ImageNotFound:
         return
     except APIError as error:
-        raise NotPulled(
+        raise not_pulled(
             image, "remove", engine_reason(error), "end the containers that run it"
         ) from error
 
@@ -56,14 +54,14 @@ def pull_image(
     on_progress: Callable[[str], None],
     clock: Callable[[], float] = time.monotonic,
 ) -> Pulled:
-    """Pull an image and time it; raise `NotPulled` with the engine's reason."""
+    """Pull an image and time it; raise `not_pulled` with the engine's reason."""
     from docker.errors import APIError
 
     on_progress(f"pulling {image}")
     try:
         return time_pull(image, engine.api.pull(image, stream=True, decode=True), clock)
     except APIError as error:
-        raise NotPulled(
+        raise not_pulled(
             image, "pull", engine_reason(error), "see that the registry has it"
         ) from error
 
@@ -78,7 +76,9 @@ def time_pull(
     for event in events:
         now = clock()
         if isinstance(said := event.get("error"), str):
-            raise NotPulled(image, "pull", said, "see that the registry has it, and `docker login`")
+            raise not_pulled(
+                image, "pull", said, "see that the registry has it, and `docker login`"
+            )
         status, layer = event.get("status"), str(event.get("id") or "")
         if status == "Already exists":
             known.add(layer)

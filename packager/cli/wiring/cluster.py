@@ -21,15 +21,14 @@ if TYPE_CHECKING:
     from packager.optimize.steps.tools.environments import Environments
 
 
-class NeedsSharedCache(UsageError):
-    """Steps run on other machines, and no shared cache would return their results."""
-
-    def __init__(self, reason: str, option: str = "--cache-shared ") -> None:
-        super().__init__(
-            f"--executor ray cannot return results: {reason}",
-            hint="name a store that this machine and the nodes may write to: "
-            f"{option}s3://BUCKET/PREFIX, or dir:/PATH of a directory that all mount",
-        )
+def needs_shared_cache(reason: str, option: str = "--cache-shared ") -> UsageError:
+    """Return an error: no shared cache would return the results of steps on other machines."""
+    return UsageError(
+        f"--executor ray cannot return results: {reason}",
+        hint="name a store that this machine and the nodes may write to: "
+        f"{option}s3://BUCKET/PREFIX, or dir:/PATH of a directory that all mount",
+        code="NeedsSharedCache",
+    )
 
 
 def cluster_context(
@@ -37,7 +36,7 @@ def cluster_context(
 ) -> ClusterContext:
     """Return the context of an executor on a cluster; refuse a cache that loses results."""
     if why := no_way_back(settings):
-        raise NeedsSharedCache(why)
+        raise needs_shared_cache(why)
     return ClusterContext(
         address=settings.address,
         given=shared_cache_variables(settings),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from packager.cli.plugins.contexts import ExecutorContext
 from packager.cli.plugins.tables import EXECUTORS
 from packager.cli.wiring.caches import settings_of_cache, work_root
-from packager.cli.wiring.cluster import NeedsSharedCache, cluster_context, no_way_back
+from packager.cli.wiring.cluster import cluster_context, needs_shared_cache, no_way_back
 from packager.cli.wiring.outputs import sink_context, sinks_for
 from packager.cli.wiring.registries import registry_clients
 from packager.cli.wiring.settings import EPOCH, Settings, digests_file, log_dir, parse_output
@@ -106,7 +106,7 @@ def check_jobs_executor(executor: str, address: str, environment: Mapping[str, s
     is_cluster = EXECUTORS.find(executor).traits.is_cluster
     _check_address(address, is_cluster=is_cluster)
     if is_cluster and (why := no_way_back(Settings(environment=environment))):
-        raise NeedsSharedCache(why, "PACKAGER_CACHE_SHARED=")
+        raise needs_shared_cache(why, "PACKAGER_CACHE_SHARED=")
 
 
 def _check_address(address: str, *, is_cluster: bool) -> None:

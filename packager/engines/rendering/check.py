@@ -16,26 +16,30 @@ from packager.core.errors import PackagerError
 ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
-class RenderMismatch(PackagerError):
-    """A rendered file does not say what was meant. Always a bug in a template or filter."""
+def render_mismatch(file: str, key: str, reader: str) -> PackagerError:
+    """Return an error: a rendered file does not say what was meant.
 
-    def __init__(self, file: str, key: str, reader: str) -> None:
-        super().__init__(f"{file}: {key!r} does not parse back to its intended value, by {reader}")
+    Always a bug in a template or filter.
+    """
+    return PackagerError(
+        f"{file}: {key!r} does not parse back to its intended value, by {reader}",
+        code="RenderMismatch",
+    )
 
 
 def check_json(file: str, text: str, meant: Mapping[str, Any]) -> None:
-    """Raise `RenderMismatch` unless `text` is `meant`, key by key."""
+    """Raise `render_mismatch` unless `text` is `meant`, key by key."""
     try:
         read = json.loads(text)
     except ValueError:
-        raise RenderMismatch(file, "", "json") from None
+        raise render_mismatch(file, "", "json") from None
     if not isinstance(read, dict):
-        raise RenderMismatch(file, "", "json")
+        raise render_mismatch(file, "", "json")
     _compare(file, read, meant, "json")
 
 
 def check_properties(file: str, text: str, meant: Mapping[str, str]) -> None:
-    """Raise `RenderMismatch` unless Java and a naive reader both read `meant`, in its order."""
+    """Raise `render_mismatch` unless Java and a naive reader both read `meant`, in its order."""
     _compare(file, read_java_properties(text), meant, "Java")
     _compare(file, read_naive_properties(text), meant, "split('=', 1)")
 
@@ -63,9 +67,9 @@ def read_naive_properties(text: str) -> dict[str, str]:
 def _compare(file: str, read: Mapping[str, Any], meant: Mapping[str, Any], reader: str) -> None:
     for key in (*meant, *read):
         if key not in meant or key not in read or read[key] != meant[key]:
-            raise RenderMismatch(file, key, reader)
+            raise render_mismatch(file, key, reader)
     if list(read) != list(meant):
-        raise RenderMismatch(file, "order of keys", reader)
+        raise render_mismatch(file, "order of keys", reader)
 
 
 def _logical_lines(text: str) -> list[str]:

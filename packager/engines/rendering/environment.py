@@ -30,11 +30,11 @@ class NotRepresentable(PackagerError):
         )
 
 
-class BareValue(PackagerError):
-    """A template printed a value without a filter of the target format."""
-
-    def __init__(self, value: object) -> None:
-        super().__init__(f"a template printed a value without a filter: {str(value)[:60]!r}")
+def bare_value(value: object) -> PackagerError:
+    """Return an error: a template printed a value without a filter of the target format."""
+    return PackagerError(
+        f"a template printed a value without a filter: {str(value)[:60]!r}", code="BareValue"
+    )
 
 
 class Serialised(str):
@@ -100,7 +100,7 @@ def to_property_value(value: str) -> Serialised:
 def _only_serialised(value: object) -> object:
     if isinstance(value, Serialised) or _is_undefined(value):
         return value  # an undefined value raises its own, better error when it is printed
-    raise BareValue(value)
+    raise bare_value(value)
 
 
 def _is_undefined(value: object) -> bool:

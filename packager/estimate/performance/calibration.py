@@ -82,21 +82,23 @@ class Measured:
     source: str = ""  # the file, or the text that states it
 
 
-class ImplausibleTime(UsageError):
-    """A measured time is so far from the predicted one that its unit must be another."""
+def implausible_time(point: Measured, predicted_s: float) -> UsageError:
+    """Return an error: a measured time is so far from the predicted one that its unit must be
 
-    def __init__(self, point: Measured, predicted_s: float) -> None:
-        ratio = predicted_s / point.tpot_s
-        guess = ""
-        if ratio > TOO_FAST:
-            guess = ": seconds given as milliseconds?"
-        elif ratio < 1:
-            guess = ": microseconds given as milliseconds?"
-        super().__init__(
-            f"{point.tpot_s * 1e3:.3g} ms per token were measured at {point.concurrency} "
-            f"requests, and {predicted_s * 1e3:.3g} ms are predicted{guess}",
-            hint="times of `points` are milliseconds; other files carry their units",
-        )
+    another.
+    """
+    ratio = predicted_s / point.tpot_s
+    guess = ""
+    if ratio > TOO_FAST:
+        guess = ": seconds given as milliseconds?"
+    elif ratio < 1:
+        guess = ": microseconds given as milliseconds?"
+    return UsageError(
+        f"{point.tpot_s * 1e3:.3g} ms per token were measured at {point.concurrency} "
+        f"requests, and {predicted_s * 1e3:.3g} ms are predicted{guess}",
+        hint="times of `points` are milliseconds; other files carry their units",
+        code="ImplausibleTime",
+    )
 
 
 def predict_measured(
@@ -131,11 +133,11 @@ def predict_measured(
 
 
 def check_units(measured: Iterable[Measured]) -> None:
-    """Raise `ImplausibleTime` for a time that only a wrong unit explains."""
+    """Raise `implausible_time` for a time that only a wrong unit explains."""
     for point in measured:
         predicted_s = _predicted(point, UNSCALED).tpot_s
         if not 1 / TOO_FAST < point.tpot_s / predicted_s < TOO_SLOW:
-            raise ImplausibleTime(point, predicted_s)
+            raise implausible_time(point, predicted_s)
 
 
 def place_of(setup: Setup, measured: Iterable[Measured]) -> Place:

@@ -28,11 +28,13 @@ LENGTHS = re.compile(r"(\d{1,7}):(\d{1,7})")
 PLACE = re.compile(r"(?:\d{1,2}\s*x\s*)?[a-z][a-z0-9 ._-]{1,60}", re.IGNORECASE)
 
 
-class UnreadablePoint(UsageError):
-    """A measured point is written in another form."""
-
-    def __init__(self, text: str, what: str) -> None:
-        super().__init__(f"{shorten(text, 200)} is no measured point: {what}", hint=f"write {FORM}")
+def unreadable_point(text: str, what: str) -> UsageError:
+    """Return an error: a measured point is written in another form."""
+    return UsageError(
+        f"{shorten(text, 200)} is no measured point: {what}",
+        hint=f"write {FORM}",
+        code="UnreadablePoint",
+    )
 
 
 def is_told(text: str) -> bool:
@@ -41,19 +43,19 @@ def is_told(text: str) -> bool:
 
 
 def parse_point(text: str) -> MeasuredRun:
-    """Return the point that a text states; raise `UnreadablePoint` for other forms."""
+    """Return the point that a text states; raise `unreadable_point` for other forms."""
     first, *rest = (part.strip() for part in text.split(","))
     point = POINT.fullmatch(first)
     if point is None:
-        raise UnreadablePoint(text, f"expected a time and how many at once, got {first!r}")
+        raise unreadable_point(text, f"expected a time and how many at once, got {first!r}")
     time_s, concurrency = float(point[1]) * UNITS[point[2].lower()], int(point[3])
     if not time_s or not 1 <= concurrency <= MOST:
-        raise UnreadablePoint(text, f"expected a positive time at 1 to {MOST:,} requests")
+        raise unreadable_point(text, f"expected a positive time at 1 to {MOST:,} requests")
     told = {}
     for part in rest:
         kind, value = _part(text, part)
         if kind in told:
-            raise UnreadablePoint(text, f"{part!r} says the {kind} once more")
+            raise unreadable_point(text, f"{part!r} says the {kind} once more")
         told[kind] = value
     lengths = told.get("lengths")
     tokens = [float(size) for size in lengths.split(":")] if lengths else [None, None]
@@ -82,6 +84,6 @@ def _part(text: str, part: str) -> tuple[str, str]:
         return "lengths", part
     if not DEGREE.fullmatch(part) and PLACE.fullmatch(part):
         return "place", part
-    raise UnreadablePoint(
+    raise unreadable_point(
         text, f"expected an instance or devices, a degree or lengths, got {part!r}"
     )

@@ -59,11 +59,13 @@ SECONDS: Mapping[str, float] = {
 PER_SECOND = frozenset({"tokens/sec", "tokens/s", "tok/s"})
 
 
-class NoMeasurements(UsageError):
-    """A file without measurements to fit a prediction to."""
-
-    def __init__(self, path: Path, reason: str, hint: str = HINT) -> None:
-        super().__init__(f"{shorten(str(path), 200)} holds no measurements: {reason}", hint=hint)
+def no_measurements(path: Path, reason: str, hint: str = HINT) -> UsageError:
+    """Return an error: a file without measurements to fit a prediction to."""
+    return UsageError(
+        f"{shorten(str(path), 200)} holds no measurements: {reason}",
+        hint=hint,
+        code="NoMeasurements",
+    )
 
 
 def load_measurements(path: Path) -> MeasuredRun:
@@ -77,11 +79,11 @@ def load_measurements(path: Path) -> MeasuredRun:
     try:
         run = _joined([_run_of(path, part) for part in _documents(data)])
     except NotStrict as error:
-        raise NoMeasurements(path, str(error)) from error
+        raise no_measurements(path, str(error)) from error
     except ValidationError as error:
-        raise NoMeasurements(path, first_fault(error)) from error
+        raise no_measurements(path, first_fault(error)) from error
     if not run.loads and not run.plain_loads and run.started is None:
-        raise NoMeasurements(path, "no load in it was answered")
+        raise no_measurements(path, "no load in it was answered")
     return run
 
 

@@ -51,14 +51,13 @@ _KEY_DIGITS = 16
 _TAG = re.compile(rf"{KIND_PATTERN.strip('^$')}-[0-9a-f]{{{_KEY_DIGITS}}}")
 
 
-class NotAnEntry(ProtocolFailed):
-    """The reference does not hold a cache entry."""
-
-    def __init__(self, reference: str, reason: str) -> None:
-        super().__init__(
-            f"{reference!r} is not an entry of the artifact cache: {reason}",
-            hint="name an artifact that was exported from a cache",
-        )
+def not_an_entry(reference: str, reason: str) -> ProtocolFailed:
+    """Return an error: the reference does not hold a cache entry."""
+    return ProtocolFailed(
+        f"{reference!r} is not an entry of the artifact cache: {reason}",
+        hint="name an artifact that was exported from a cache",
+        code="NotAnEntry",
+    )
 
 
 def tag_of(entry: Entry) -> str:
@@ -81,11 +80,13 @@ def entries_of_layout(source: ImageTarget) -> tuple[ImageTarget, ...]:
     try:
         listed = parse_index(data)
     except ProtocolFailed as error:
-        raise NotAnEntry(source.text, f"its index.json cannot be read: {error.message}") from error
+        raise not_an_entry(
+            source.text, f"its index.json cannot be read: {error.message}"
+        ) from error
     named = [(one.get("annotations") or {}).get(REF_NAME) for one in listed]
     tags = [tag for tag in named if isinstance(tag, str) and _TAG.fullmatch(tag)]
     if not tags:
-        raise NotAnEntry(source.text, "its index.json names none")
+        raise not_an_entry(source.text, "its index.json names none")
     return tuple(source.with_tag(tag) for tag in tags)
 
 
@@ -197,19 +198,19 @@ def _entry_of(reference: str, found: OpenImage) -> Entry:
     image = found.image
     if image.manifest.get("artifactType") != MEDIA_ENTRY:
         kind = image.manifest.get("artifactType") or "an image"
-        raise NotAnEntry(reference, f"it is {kind!r}")
+        raise not_an_entry(reference, f"it is {kind!r}")
     if len(image.sealed.config) > MAX_STORED_BYTES:
-        raise NotAnEntry(reference, "its document is too large")
+        raise not_an_entry(reference, "its document is too large")
     try:
         entry = parse_entry(image.sealed.config)
     except MalformedEntry as error:
-        raise NotAnEntry(reference, error.message) from error
+        raise not_an_entry(reference, error.message) from error
     named = {f"sha256:{output.sha256}": output.size for output in entry.outputs}
     there: Mapping[str, int] = {
         layer.descriptor.digest: layer.descriptor.size for layer in image.layers
     }
     if there != named or len(image.layers) != len(named):
-        raise NotAnEntry(reference, "its layers are not the files that its document names")
+        raise not_an_entry(reference, "its layers are not the files that its document names")
     return entry
 
 

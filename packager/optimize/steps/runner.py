@@ -35,14 +35,16 @@ if TYPE_CHECKING:
 Remember = Callable[[Step, "Explanation"], None]
 
 
-class PublishedLost(Unavailable):
-    """A result was published by another machine, and is not found in the shared stores."""
+def published_lost(step: str, reason: str) -> Unavailable:
+    """Return an error: a result was published by another machine, and is not found in the shared
 
-    def __init__(self, step: str, reason: str) -> None:
-        super().__init__(
-            f"the result of step {step!r} was published, and cannot be taken: {reason}",
-            hint="run the same command again; `packager cache check` asks the stores",
-        )
+    stores.
+    """
+    return Unavailable(
+        f"the result of step {step!r} was published, and cannot be taken: {reason}",
+        hint="run the same command again; `packager cache check` asks the stores",
+        code="PublishedLost",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +164,7 @@ class StepRunner:
                 locks=self._settings.locks,
             )
         except NotTaken as error:
-            raise PublishedLost(step.name, error.message) from error
+            raise published_lost(step.name, error.message) from error
         except Rejected as error:
             _note(step, cache, self._settings.remember, hit=False)
             raise StepRejected(error.message, hint=error.hint, log=error.log) from error

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from packager.catalog.accelerators import accelerator_of, accelerator_rows
-from packager.catalog.bare import AmbiguousDevice, DeviceCount, UnknownDevice
-from packager.catalog.instances import UnknownInstance, find_instance
+from packager.catalog.bare import AmbiguousDevice, UnknownDevice
+from packager.catalog.instances import find_instance
 from packager.core.units import MIB
 from tests.support.cases import cases_of
+from tests.support.refusals import raises_code
 
 cases = cases_of(__file__)
 
@@ -94,7 +95,7 @@ def test_what_is_no_device_gets_the_list(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["0xH100", "65xH100", "100000xL4"])
 def test_a_machine_has_1_to_64_devices(name: str) -> None:
-    with pytest.raises(DeviceCount) as error:
+    with raises_code("DeviceCount") as error:
         find_instance(name)
 
     assert str(error.value) == f"{name!r} is not a machine: a machine has 1 to 64 devices"
@@ -102,5 +103,5 @@ def test_a_machine_has_1_to_64_devices(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["xH100", "-1xH100", "8x", "H100", "8.5xH100"])
 def test_other_forms_are_names_of_instance_types(name: str) -> None:
-    with pytest.raises(UnknownInstance):
+    with raises_code("UnknownInstance"):
         find_instance(name)

@@ -8,14 +8,13 @@ import pytest
 from botocore.session import Session
 
 from packager.catalog.instances import (
-    LeftOutInstance,
-    NotHosted,
     find_instance,
     instances,
     left_out,
 )
 from packager.catalog.prices import price_of, shipped_prices
 from tests.support.cases import cases_of
+from tests.support.refusals import raises_code
 
 cases = cases_of(__file__)
 
@@ -51,7 +50,7 @@ def test_every_hosting_type_with_accelerators_is_listed_or_left_out_with_a_reaso
 
 @cases("a_machine_without_endpoints_is_refused_by_its_sagemaker_name")
 def test_a_machine_without_endpoints_is_refused_by_its_sagemaker_name(name: str) -> None:
-    with pytest.raises(NotHosted) as error:
+    with raises_code("NotHosted") as error:
         find_instance(name)
 
     ec2_name = name.removeprefix("ml.")
@@ -77,7 +76,7 @@ def test_a_machine_without_endpoints_has_ec2s_price() -> None:
 
 @cases("a_machine_that_nothing_serves_on_is_refused_with_the_reason")
 def test_a_machine_that_nothing_serves_on_is_refused_with_the_reason(name: str, said: str) -> None:
-    with pytest.raises(LeftOutInstance) as error:
+    with raises_code("LeftOutInstance") as error:
         find_instance(name)
 
     assert str(error.value).startswith(f"instance type {name!r} cannot serve: ")

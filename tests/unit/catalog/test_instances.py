@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from packager.catalog.instances import UnknownInstance, find_instance, instances
+from packager.catalog.instances import find_instance, instances
 from packager.core.instance import gpu_formats
 from packager.core.units import GIB, MIB
 from tests.support.cases import cases_of
+from tests.support.refusals import raises_code
 
 cases = cases_of(__file__)
 
@@ -47,7 +48,7 @@ def test_large_jobs_find_a_machine_without_accelerators(
 
 @cases("unknown")
 def test_an_unknown_name_gets_the_nearest_one_or_the_list(name: str, hint: str) -> None:
-    with pytest.raises(UnknownInstance) as error:
+    with raises_code("UnknownInstance") as error:
         find_instance(name)
 
     assert str(error.value) == f"instance type {name!r} is not in the catalog"

@@ -2,13 +2,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from packager.catalog.registries import registries, traits_of
-from packager.catalog.user_catalog import UserCatalogWrong, load_user_catalog
+from packager.catalog.user_catalog import load_user_catalog
 from packager.core.registry import UNKNOWN_REGISTRY, UPLOAD_FORMS, RegistryTraits
 from packager.core.units import MIB
 from tests.support.cases import cases_of, read_tables
+from tests.support.refusals import raises_code
 
 cases = cases_of(__file__)
 
@@ -54,5 +53,5 @@ def test_a_row_of_the_user_replaces_the_shipped_one_of_the_same_name(tmp_path: P
 
 @cases("a_wrong_row_of_the_user_is_named")
 def test_a_wrong_own_row_is_named(tmp_path: Path, change: tuple[str, str], why: str) -> None:
-    with pytest.raises(UserCatalogWrong, match=f"behind the company proxy: {why}"):
+    with raises_code("UserCatalogWrong", match=f"behind the company proxy: {why}"):
         load(tmp_path, PROXY.replace(*change))

@@ -9,11 +9,12 @@ from packager.catalog.containers import find_container
 from packager.catalog.instances import find_instance
 from packager.catalog.models import find_model
 from packager.catalog.prices import price_of
-from packager.catalog.user_catalog import UserCatalogWrong, load_user_catalog, user_rows_in
+from packager.catalog.user_catalog import load_user_catalog, user_rows_in
 from packager.core.errors import NotFound
 from packager.core.units import GIB
 from packager.core.user_catalog import UserCatalog
 from tests.support.cases import cases_of
+from tests.support.refusals import raises_code
 
 cases = cases_of(__file__)
 
@@ -118,14 +119,14 @@ def test_a_wrong_row_is_named_with_its_mistake(
 ) -> None:
     assert old in ROWS[row]
 
-    with pytest.raises(UserCatalogWrong) as error:
+    with raises_code("UserCatalogWrong") as error:
         load(tmp_path, ROWS[row].replace(old, new, 1) + more)
 
     assert message in str(error.value)
 
 
 def test_a_misspelled_field_gets_the_fields_there_are(tmp_path: Path) -> None:
-    with pytest.raises(UserCatalogWrong) as error:
+    with raises_code("UserCatalogWrong") as error:
         load(tmp_path, RACK.replace("devices = 8", "gpus = 8"))
 
     assert "rack-7: gpus: extra inputs are not permitted" in str(error.value)
@@ -133,7 +134,7 @@ def test_a_misspelled_field_gets_the_fields_there_are(tmp_path: Path) -> None:
 
 
 def test_memory_beyond_any_machine_is_a_typing_error(tmp_path: Path) -> None:
-    with pytest.raises(UserCatalogWrong, match="device_memory_gib"):
+    with raises_code("UserCatalogWrong", match="device_memory_gib"):
         load(tmp_path, RACK.replace("79.6", "1e300"))
 
 
@@ -155,5 +156,5 @@ def test_a_processor_of_ones_own_says_its_flags(tmp_path: Path) -> None:
 
 
 def test_flags_are_those_of_a_processor(tmp_path: Path) -> None:
-    with pytest.raises(UserCatalogWrong, match="kind is 'cpu'"):
+    with raises_code("UserCatalogWrong", match="kind is 'cpu'"):
         load(tmp_path, RACK + 'flags = ["avx2"]\n')

@@ -19,15 +19,14 @@ from packager.optimize.steps.failures import StepFailed, StepTooLarge
 from packager.optimize.steps.ray.connection import ClusterNode
 
 
-class NodesDiffer(Unavailable):
-    """Nodes of one cluster have other versions of a tool."""
-
-    def __init__(self, tool: str, first: str, second: str, what: str) -> None:
-        super().__init__(
-            f"nodes {first} and {second} have other versions of tool {tool!r}: {what}",
-            hint="install the same version of packager on both, and recreate the environment "
-            f"on one: `packager tools remove {tool}`",
-        )
+def nodes_differ(tool: str, first: str, second: str, what: str) -> Unavailable:
+    """Return an error: nodes of one cluster have other versions of a tool."""
+    return Unavailable(
+        f"nodes {first} and {second} have other versions of tool {tool!r}: {what}",
+        hint="install the same version of packager on both, and recreate the environment "
+        f"on one: `packager tools remove {tool}`",
+        code="NodesDiffer",
+    )
 
 
 class NodeFailed(PackagerError):
@@ -109,7 +108,7 @@ def best_node(nodes: Sequence[ClusterNode]) -> ClusterNode:
 def same_facts(tool: str, found: Mapping[ClusterNode, ToolFacts]) -> ToolFacts:
     """Return a tool as all nodes have it; those where it is not installed may only declare it.
 
-    Raises `NodesDiffer` where a result of one node would be filed under the key of another.
+    Raises `nodes_differ` where a result of one node would be filed under the key of another.
     """
     installed = {node: facts for node, facts in found.items() if facts.installed}
     counted = list((installed or found).items())
@@ -117,7 +116,7 @@ def same_facts(tool: str, found: Mapping[ClusterNode, ToolFacts]) -> ToolFacts:
     for node, facts in counted[1:]:
         if facts != wanted:
             what = _difference(wanted, facts)
-            raise NodesDiffer(tool, first.node.name, node.node.name, what)
+            raise nodes_differ(tool, first.node.name, node.node.name, what)
     return wanted
 
 

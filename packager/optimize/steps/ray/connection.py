@@ -23,14 +23,13 @@ HEAD_PATIENCE = 5  # checks in a row that fail
 CONNECT_S = 5.0
 
 
-class ClusterLost(Unavailable):
-    """The head does not answer any more."""
-
-    def __init__(self, address: str) -> None:
-        super().__init__(
-            f"the Ray cluster at {address!r} does not answer any more",
-            hint="start it, and run the same command again: it does what is missing",
-        )
+def cluster_lost(address: str) -> Unavailable:
+    """Return an error: the head does not answer any more."""
+    return Unavailable(
+        f"the Ray cluster at {address!r} does not answer any more",
+        hint="start it, and run the same command again: it does what is missing",
+        code="ClusterLost",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +53,7 @@ class Head:
         return self._silent > 0
 
     def check(self) -> None:
-        """Check that the head node responds; raises `ClusterLost` after a while of silence."""
+        """Check that the head node responds; raises `cluster_lost` after a while of silence."""
         now = time.monotonic()
         if now - self._checked < HEAD_CHECK_S:
             return
@@ -65,7 +64,7 @@ class Head:
         except OSError as error:
             self._silent += 1
             if self._silent >= HEAD_PATIENCE:
-                raise ClusterLost(self._address) from error
+                raise cluster_lost(self._address) from error
 
 
 def join_cluster(address: str, environment: Mapping[str, str]) -> tuple[Any, Head]:

@@ -54,15 +54,14 @@ RETRIES = 3
 QUIET_S = 10.0  # without a node: report what the step waits for
 
 
-class StepLost(Unavailable):
-    """Workers or nodes of a step were lost more often than it is retried."""
-
-    def __init__(self, step: str, reason: str, tries: int) -> None:
-        super().__init__(
-            f"step {step!r} was lost {tries} times in the cluster; the last time: {reason}",
-            hint="`ray status` shows the nodes; Ray's own logs say why a worker ended. "
-            "Run the same command again: what is in the cache is not made again",
-        )
+def step_lost(step: str, reason: str, tries: int) -> Unavailable:
+    """Return an error: workers or nodes of a step were lost more often than it is retried."""
+    return Unavailable(
+        f"step {step!r} was lost {tries} times in the cluster; the last time: {reason}",
+        hint="`ray status` shows the nodes; Ray's own logs say why a worker ended. "
+        "Run the same command again: what is in the cache is not made again",
+        code="StepLost",
+    )
 
 
 class _Passing(Exception):
@@ -117,7 +116,7 @@ class RayExecutor:
         self._facts: dict[tuple[str, Build], dict[ClusterNode, ToolFacts]] = {}
 
     def find_tool(self, name: str, build: Build = "cpu") -> ToolFacts:
-        """Describe the tool as the nodes have it. Raises `NodesDiffer` where they disagree."""
+        """Describe the tool as the nodes have it. Raises `nodes_differ` where they disagree."""
         return same_facts(name, self._ask_all(name, build))
 
     def prepare(self, name: str, build: Build = "cpu") -> None:
@@ -182,7 +181,7 @@ class RayExecutor:
                 self._send(step, exchange, lacking.digests, local, sent)
             except AttemptLost as lost:
                 if failures == self._settings.retries:
-                    raise StepLost(step.name, str(lost), failures + 1) from None
+                    raise step_lost(step.name, str(lost), failures + 1) from None
                 lost_tries.append(self._again(step, str(lost)))
             except _Passing as passing:
                 if failures == self._settings.retries:
@@ -331,7 +330,7 @@ class RayExecutor:
                 ) from None
             if found != self._settings.version:
                 has = f"has packager {found}" if found else "has no packager"
-                raise OtherPackager(one.node.name, has, self._settings.version)
+                raise other_packager(one.node.name, has, self._settings.version)
             self._gpu_bytes[one.id] = gpu_bytes
 
     def _ask_all(self, name: str, build: Build) -> dict[ClusterNode, ToolFacts]:
@@ -376,12 +375,11 @@ class RayExecutor:
         )
 
 
-class OtherPackager(Unavailable):
-    """A node of the cluster has another version of packager, or none."""
-
-    def __init__(self, node: str, has: str, ours: str) -> None:
-        super().__init__(
-            f"node {node} of the Ray cluster {has}, here it is {ours}",
-            hint=f"install packager {ours} from {installed_from() or 'its wheel'}, "
-            "with its extras, into the Python that Ray runs there",
-        )
+def other_packager(node: str, has: str, ours: str) -> Unavailable:
+    """Return an error: a node of the cluster has another version of packager, or none."""
+    return Unavailable(
+        f"node {node} of the Ray cluster {has}, here it is {ours}",
+        hint=f"install packager {ours} from {installed_from() or 'its wheel'}, "
+        "with its extras, into the Python that Ray runs there",
+        code="OtherPackager",
+    )

@@ -24,28 +24,25 @@ from packager.optimize.steps.running import with_cache_healed
 from packager.optimize.steps.services import StepServices
 
 
-class StoreUnusable(OutputFailed):
-    """Results of this node would not reach other machines."""
+def store_unusable(reason: str) -> OutputFailed:
+    """Return an error: results of this node would not reach other machines."""
+    return OutputFailed(
+        f"this node cannot write to the shared cache: {reason}",
+        hint="credentials of a bucket are the node's own; a dir: store has to be mounted "
+        "there. `packager cache check` on the node asks the stores",
+        code="StoreUnusable",
+    )
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(
-            f"this node cannot write to the shared cache: {reason}",
-            hint="credentials of a bucket are the node's own; a dir: store has to be mounted "
-            "there. `packager cache check` on the node asks the stores",
-        )
 
-
-class ToolDiffers(PackagerError):
-    """The node's tool differs from that of the key."""
-
-    exit_code = 65
-
-    def __init__(self, step: Step, what: str) -> None:
-        super().__init__(
-            f"tool {step.tool!r} of this node is another than the one of the key: {what}",
-            hint="install the same version of packager on every node, and make the tool's "
-            f"environment anew: `packager tools remove {step.tool}`",
-        )
+def tool_differs(step: Step, what: str) -> PackagerError:
+    """Return an error: the node's tool differs from that of the key."""
+    return PackagerError(
+        f"tool {step.tool!r} of this node is another than the one of the key: {what}",
+        hint="install the same version of packager on every node, and make the tool's "
+        f"environment anew: `packager tools remove {step.tool}`",
+        code="ToolDiffers",
+        exit_code=65,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +60,7 @@ def run_order(digest: str, node: NodeServices) -> NodeResult:
     Raises `InputsMissing` for inputs that are not here.
     """
     if refusals := node.presence.refusals():
-        raise StoreUnusable(refusals[0])
+        raise store_unusable(refusals[0])
     services = node.services
     with node.finder() as finder:
         order = finder.order(digest)
@@ -82,7 +79,7 @@ def run_order(digest: str, node: NodeServices) -> NodeResult:
         with services.run_steps() as run_step:
             outcome = with_cache_healed(services, lambda: run_step(step))
         if not node.presence.ensure(kind, key):
-            raise StoreUnusable("the result was not found there after it was put")
+            raise store_unusable("the result was not found there after it was put")
     found = outcome.result
     return NodeResult(
         versions=dict(found.versions),
@@ -94,7 +91,7 @@ def run_order(digest: str, node: NodeServices) -> NodeResult:
 
 
 def check_toolchain(step: Step, facts: ToolFacts) -> None:
-    """Raise `ToolDiffers` where the key was made for another tool than this node has."""
+    """Raise `tool_differs` where the key was made for another tool than this node has."""
     wanted = getattr(step.key, "toolchain", None)
     here = toolchain_of(facts)
     if wanted is None or wanted == here:
@@ -103,9 +100,9 @@ def check_toolchain(step: Step, facts: ToolFacts) -> None:
     ours = {one.name: one.version for one in here.packages} | dict(here.environment)
     for name in sorted({*theirs, *ours}):
         if theirs.get(name) != ours.get(name):
-            raise ToolDiffers(
+            raise tool_differs(
                 step,
                 f"{name} {ours.get(name, 'is missing')} here, "
                 f"{theirs.get(name, 'none')} in the key",
             )
-    raise ToolDiffers(step, "its worker or its requirements are others")
+    raise tool_differs(step, "its worker or its requirements are others")

@@ -13,8 +13,6 @@ import pytest
 from packager.cli.run import containers
 from packager.cli.run.containers import (
     ContainerSpec,
-    NameTaken,
-    NoSuchRun,
     check_free,
     find_engine,
     find_run,
@@ -24,13 +22,13 @@ from packager.cli.run.containers import (
     stop_run,
 )
 from packager.cli.run.names import MODEL_LABEL, RUN_LABEL
-from packager.cli.run.ports import PortTaken
 from packager.cli.run.serving import wait_for_end
 from packager.core.errors import SmokeFailed, Unavailable, UsageError
 from packager.core.events import ignore
 from tests.support.cases import cases_of
 from tests.support.doubles.docker_runs import FakeContainer, FakeEngine, refusal
 from tests.support.free_ports import free_port
+from tests.support.refusals import raises_code
 
 cases = cases_of(__file__)
 
@@ -105,7 +103,7 @@ def test_a_port_that_was_asked_for_and_taken_meanwhile_is_told() -> None:
     engine = FakeEngine(start_errors=[refusal(500, TAKEN)])
     engine.add("web", host_config={"port_bindings": {"80/tcp": ("0.0.0.0", port)}})
 
-    with pytest.raises(PortTaken, match=f"port {port} is taken by the container 'web'"):
+    with raises_code("PortTaken", match=f"port {port} is taken by the container 'web'"):
         started_once(engine, replace(WANTED, port=port))
 
     assert [one.name for one in engine.there.values()] == ["web"]
@@ -114,7 +112,7 @@ def test_a_port_that_was_asked_for_and_taken_meanwhile_is_told() -> None:
 def test_a_name_that_was_taken_meanwhile_is_an_error(engine: FakeEngine) -> None:
     other = a_run(engine)
 
-    with pytest.raises(NameTaken, match="a run named 'tiny' is there already"):
+    with raises_code("NameTaken", match="a run named 'tiny' is there already"):
         started_once(engine)
 
     assert engine.there == {other.id: other}
@@ -150,7 +148,7 @@ def test_an_ended_run_makes_room_for_its_name(engine: FakeEngine) -> None:
 def test_a_run_that_has_not_ended_keeps_its_name(engine: FakeEngine, status: str) -> None:
     a_run(engine).status = status
 
-    with pytest.raises(NameTaken):
+    with raises_code("NameTaken"):
         check_free(engine, "tiny", None)
     check_free(engine, "another", None)
 
@@ -161,7 +159,7 @@ def test_a_port_of_a_run_is_refused_before_any_work() -> None:
         engine = FakeEngine()
         a_run(engine, host_config={"port_bindings": {"8080/tcp": ("127.0.0.1", port)}})
 
-        with pytest.raises(PortTaken, match="by the run 'tiny'"):
+        with raises_code("PortTaken", match="by the run 'tiny'"):
             check_free(engine, "another", port)
 
 
@@ -195,7 +193,7 @@ def test_runs_are_told_from_other_containers_and_by_name(engine: FakeEngine) -> 
     assert fields(one) == ("one", "http://127.0.0.1:8081", None, 30)
     assert fields(two) == ("two", "", 70, 90)
     assert find_run(engine, "two") == two
-    with pytest.raises(NoSuchRun) as caught:
+    with raises_code("NoSuchRun") as caught:
         find_run(engine, "stranger")
     assert "`packager ps`" in caught.value.hint
 

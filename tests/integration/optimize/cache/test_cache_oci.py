@@ -26,7 +26,7 @@ from packager.images.registry.clients import RegistryClients
 from packager.images.registry.failures import ContentMismatch
 from packager.images.registry.reader import RegistryReader
 from packager.images.target import parse_target
-from packager.optimize.cache.oci import NotAnEntry, export_entry, import_entry, tag_of
+from packager.optimize.cache.oci import export_entry, import_entry, tag_of
 from tests.conftest import need
 from tests.support.cache_entries import CHECKPOINT, NEURON, files_of
 from tests.support.cache_opening import LocalStore
@@ -43,6 +43,7 @@ from tests.support.cases import cases_of
 from tests.support.doubles.registry import FakeRegistry, sha256
 from tests.support.doubles.stores import MemoryStore
 from tests.support.made_images import blob_in, hasty_clients, layout_sink, registry_sink
+from tests.support.refusals import raises_code
 
 cases = cases_of(__file__)
 
@@ -192,7 +193,7 @@ def test_what_is_no_entry_is_refused(exchange: Exchange, change: str, reason: st
     data = canonical_json({**manifest, **changes[change]})
     digest = registry.put_manifest("team/cache", "changed", data, MEDIA_MANIFEST)
 
-    with pytest.raises(NotAnEntry, match=reason):
+    with raises_code("NotAnEntry", match=reason):
         exchange.pull(f"{registry.host}/team/cache@{digest}")
     assert exchange.nothing_came()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from packager.catalog.instances import find_instance
-from packager.cli.run.fits_this_machine import NotThisMachine, why_not_here
+from packager.cli.run.fits_this_machine import not_this_machine, why_not_here
 from packager.core.instance import Instance
 from packager.core.units import GIB
 from tests.support.cases import as_type, cases_of, read_tables
@@ -43,7 +43,7 @@ def test_another_processor_is_a_reason() -> None:
 
 
 def test_the_error_says_how_to_go_on() -> None:
-    error = NotThisMachine("8xH100-80", "that has more", "packager build --model m")
+    error = not_this_machine("8xH100-80", "that has more", "packager build --model m")
 
     assert error.message == "a plan for '8xH100-80' cannot run on this machine: that has more"
     assert "`packager build --model m` builds the image" in error.hint

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from packager.cli.run.clients import INVOCATIONS, Address
-from packager.cli.run.containers import NameTaken, NoSuchRun, Run
-from packager.cli.run.ports import PortTaken
+from packager.cli.run.containers import Run, name_taken, no_such_run
+from packager.cli.run.ports import port_taken
 from packager.cli.run.report import (
     Serving,
     age_of,
@@ -88,9 +88,9 @@ def test_how_a_run_is_ended_depends_on_where_it_runs() -> None:
 
 
 def test_errors_name_what_is_in_the_way() -> None:
-    assert NameTaken(RUN).message == "a run named 'tiny' is there already at http://127.0.0.1:8080"
-    assert PortTaken(80, "the run 'x'").message == "port 80 is taken by the run 'x'"
-    assert PortTaken(80, "").message == "port 80 is taken"
-    assert NoSuchRun("tiyn", ["tiny"]).hint == "did you mean 'tiny'?"
-    assert "`packager ps`" in NoSuchRun("else", ["tiny"]).hint
-    assert "`packager run MODEL`" in NoSuchRun("tiny", []).hint
+    assert name_taken(RUN).message == "a run named 'tiny' is there already at http://127.0.0.1:8080"
+    assert port_taken(80, "the run 'x'").message == "port 80 is taken by the run 'x'"
+    assert port_taken(80, "").message == "port 80 is taken"
+    assert no_such_run("tiyn", ["tiny"]).hint == "did you mean 'tiny'?"
+    assert "`packager ps`" in no_such_run("else", ["tiny"]).hint
+    assert "`packager run MODEL`" in no_such_run("tiny", []).hint

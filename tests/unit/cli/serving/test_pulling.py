@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
-from packager.cli.serving.pulling import NotPulled, Pulled, time_pull
+from packager.cli.serving.pulling import Pulled, time_pull
 from packager.images.target import names_registry
 from tests.support.cases import cases_of
+from tests.support.refusals import raises_code
 
 cases = cases_of(__file__)
 
@@ -65,7 +64,7 @@ def test_a_pull_that_the_engine_gives_up_is_an_error() -> None:
     clock = Clock()
     told = events(clock, (1.0, downloading(LAYER, 4)), (2.0, {"error": "unexpected EOF"}))
 
-    with pytest.raises(NotPulled, match="cannot pull 'r/m:1': unexpected EOF"):
+    with raises_code("NotPulled", match="cannot pull 'r/m:1': unexpected EOF"):
         time_pull("r/m:1", told, clock)
 
 

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packager.engines.rendering.check import (
-    RenderMismatch,
     check_json,
     check_properties,
     read_java_properties,
@@ -14,6 +13,7 @@ from packager.engines.rendering.check import (
 )
 from packager.engines.rendering.environment import render_template
 from tests.support.cases import cases_of
+from tests.support.refusals import raises_code
 
 cases = cases_of(__file__)
 
@@ -48,11 +48,11 @@ def test_readers_disagree_on_backslashes_and_colons() -> None:
 
 @cases("properties_that_say_something_else_name_the_key")
 def test_properties_that_say_something_else_name_the_key(text: str, key: str) -> None:
-    with pytest.raises(RenderMismatch, match=f"'{key}' does not parse back"):
+    with raises_code("RenderMismatch", match=f"'{key}' does not parse back"):
         check_properties("serving.properties", text, {"a": "1", "b": "2"})
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"a":2}', '{"a":1,"b":2}', "{}"])
 def test_json_that_says_something_else_is_refused(text: str) -> None:
-    with pytest.raises(RenderMismatch, match=r"command\.json"):
+    with raises_code("RenderMismatch", match=r"command\.json"):
         check_json("command.json", text, {"a": 1})

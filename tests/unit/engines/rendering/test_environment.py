@@ -4,12 +4,12 @@ import pytest
 from jinja2 import TemplateAssertionError, UndefinedError
 
 from packager.engines.rendering.environment import (
-    BareValue,
     NotRepresentable,
     environment,
     render_template,
 )
 from tests.support.cases import cases_of
+from tests.support.refusals import raises_code
 
 cases = cases_of(__file__)
 
@@ -30,7 +30,7 @@ def test_a_missing_value_is_an_error_that_names_it() -> None:
 
 
 def test_a_value_without_a_filter_is_refused() -> None:
-    with pytest.raises(BareValue, match="without a filter: 'x'"):
+    with raises_code("BareValue", match="without a filter: 'x'"):
         rendered("{{ v }}", v="x")
 
 

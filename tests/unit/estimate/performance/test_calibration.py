@@ -11,7 +11,6 @@ import pytest
 from packager.estimate.performance.calibration import (
     PLACES,
     UNPROVEN_BAND,
-    ImplausibleTime,
     Measured,
     calibrate,
     fit_sentence,
@@ -28,6 +27,7 @@ from packager.estimate.performance.published import published_table
 from packager.estimate.performance.scale import UNSCALED, Scale
 from tests.support.cases import Case, as_type, cases_of, read_tables
 from tests.support.known import known
+from tests.support.refusals import raises_code
 from tests.support.served_models import EAGLE, MIXTRAL_8X7B, QWEN3_32B, setup
 
 cases = cases_of(__file__)
@@ -184,7 +184,7 @@ def test_requests_of_other_lengths_move_a_prediction_with_the_band_of_elsewhere(
 
 
 def test_seconds_given_as_milliseconds_are_refused_before_anything_is_fitted() -> None:
-    with pytest.raises(ImplausibleTime, match="seconds given as milliseconds"):
+    with raises_code("ImplausibleTime", match="seconds given as milliseconds"):
         predict_measured(ON_L40S, QUESTIONS, (1, 8), times(ON_L40S, (1, 8), UNSCALED, 1e-3, 1.0))
 
 

@@ -12,7 +12,7 @@ from packager.core.measurement import MeasuredLoad, MeasuredRun, MeasuredSetup
 from packager.core.plan import Plan
 from packager.core.techniques import Draft, Quantization
 from packager.core.workload import WORKLOADS
-from packager.estimate.performance.calibration import ImplausibleTime, Measured, check_units
+from packager.estimate.performance.calibration import Measured, check_units
 from packager.estimate.performance.measured import (
     MeasuredElsewhere,
     measured_acceptance,
@@ -21,6 +21,7 @@ from packager.estimate.performance.measured import (
 from packager.estimate.performance.predict import predict_point, setup_of
 from tests.support.cases import cases_of
 from tests.support.headers import LLAMA_3_8B, model_of, plan_of
+from tests.support.refusals import raises_code
 
 cases = cases_of(__file__)
 
@@ -141,7 +142,7 @@ def test_another_unit_is_refused_and_guessed(plain: Plan, factor: float, words: 
     right = predict_point(setup, QUESTIONS, 4).tpot_s
     wrong = Measured(setup=setup, workload=QUESTIONS, concurrency=4, tpot_s=right * factor)
 
-    with pytest.raises(ImplausibleTime) as refused:
+    with raises_code("ImplausibleTime") as refused:
         check_units([wrong])
 
     assert words in refused.value.message

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from packager.catalog.compatibility import rules
-from packager.catalog.containers import FamilyNotForDevice, find_container
+from packager.catalog.containers import find_container
 from packager.catalog.instances import find_instance
 from packager.core.artifact import Artifacts
 from packager.core.catalog import matching
@@ -28,6 +28,7 @@ from tests.support.headers import (
     model_of,
     plan_of,
 )
+from tests.support.refusals import raises_code
 
 cases = cases_of(__file__)
 
@@ -66,7 +67,7 @@ def test_nothing_was_started_there_and_the_plan_says_so() -> None:
 
 @pytest.mark.parametrize("family", ["lmi", "tgi", "sglang", "neuron"])
 def test_families_without_an_image_are_refused(family: str) -> None:
-    with pytest.raises(FamilyNotForDevice) as error:
+    with raises_code("FamilyNotForDevice") as error:
         find_container(family, "amd")
 
     assert error.value.message == f"serving family {family!r} has no image for amd devices"

@@ -17,7 +17,6 @@ from packager.optimize.steps.failures import StepRejected, StepTooLarge
 from packager.optimize.steps.ray.cluster import (
     LineBuffer,
     NodeFailed,
-    NodesDiffer,
     best_node,
     demand_of,
     facts_document,
@@ -28,6 +27,7 @@ from packager.optimize.steps.ray.cluster import (
 )
 from packager.optimize.steps.ray.connection import ClusterNode
 from tests.support.cases import Case, as_type, cases_of, read_tables
+from tests.support.refusals import raises_code
 
 cases = cases_of(__file__)
 
@@ -95,7 +95,7 @@ def test_a_node_without_the_tool_only_declares_its_versions() -> None:
 def test_nodes_with_other_versions_are_refused(changes: dict[str, Any], words: str) -> None:
     other = replace(FACTS, **changes)
 
-    with pytest.raises(NodesDiffer, match=f"nodes small and large .*: {words}") as caught:
+    with raises_code("NodesDiffer", match=f"nodes small and large .*: {words}") as caught:
         same_facts("llmcompressor", {SMALL: FACTS, LARGE: other})
 
     assert isinstance(caught.value, Unavailable)

@@ -20,12 +20,13 @@ from packager.images.blobs import BlobReader
 from packager.optimize.steps.failures import StepFailed, StepRejected, StepTooLarge
 from packager.optimize.steps.presence import Presence
 from packager.optimize.steps.ray.cluster import NodeFailed, facts_document
-from packager.optimize.steps.ray.connection import ClusterLost
+from packager.optimize.steps.ray.connection import cluster_lost
 from packager.optimize.steps.ray.exchange import FileExchange
-from packager.optimize.steps.ray.executor import OtherPackager, RayExecutor, RaySettings, StepLost
+from packager.optimize.steps.ray.executor import RayExecutor, RaySettings
 from tests.support.cache_opening import open_local
 from tests.support.cases import cases_of
 from tests.support.doubles.ray_module import FakeRay, WorkerCrashedError, line
+from tests.support.refusals import raises_code
 from tests.support.tool_steps import checkpoint_step
 from tests.unit.optimize.steps.ray.test_cluster_values import FACTS
 
@@ -47,7 +48,7 @@ class QuietHead:
 
     def check(self) -> None:
         if self.lost:
-            raise ClusterLost("10.0.0.1:6379")
+            raise cluster_lost("10.0.0.1:6379")
 
 
 class World:
@@ -173,7 +174,7 @@ def test_what_is_lost_with_a_worker_or_a_node_is_tried_again(world: Run, end: li
 def test_what_is_lost_again_and_again_ends_with_a_failure_that_says_so(world: Run) -> None:
     node = world(*[[WorkerCrashedError("the node had no memory")]] * 4)
 
-    with pytest.raises(StepLost, match=r"was lost 4 times .*the node had no memory") as caught:
+    with raises_code("StepLost", match=r"was lost 4 times .*the node had no memory") as caught:
         node.run()
 
     assert caught.value.exit_code == 69
@@ -300,7 +301,7 @@ def test_a_cluster_that_is_gone_is_not_waited_for(world: Run) -> None:
     node.head.lost = True
     node.ray.wait = lambda handles, **_: ([], handles)  # type: ignore[method-assign]
 
-    with pytest.raises(ClusterLost):
+    with raises_code("ClusterLost"):
         node.run()
 
 
@@ -311,7 +312,7 @@ def test_nodes_with_another_packager_are_refused_before_anything_runs(
     node = world(DONE)
     node.ray.version = version
 
-    with pytest.raises(OtherPackager, match=words) as caught:
+    with raises_code("OtherPackager", match=words) as caught:
         node.executor.find_tool("llmcompressor")
 
     assert f"install packager {__version__} from " in caught.value.hint
