@@ -219,6 +219,7 @@ def test_a_quantized_engine_that_is_not_cached_is_not_served_unquantized() -> No
         reference=DirectoryReference.at("m"),
         facts=facts,
         plan=plan_for(facts),
+        planning=services_for(facts),
         recipe=recipe_for(facts),
         forecasts=(forecast,),
     )

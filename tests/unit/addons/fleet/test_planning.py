@@ -11,13 +11,16 @@ from packager.addons.fleet.planning import _PlanBuilder, pinned
 from packager.catalog.accelerators import accelerator_of
 from packager.catalog.instances import find_instance, instances
 from packager.core.devices import GpuUse
+from packager.core.facts import Facts
 from packager.core.instance import Instance
 from packager.core.recipe import Recipe, Step
 from packager.core.references import DirectoryReference
 from packager.core.warmup import Resources
+from packager.engines.vllm.family import VllmFamily
 from packager.estimate.performance.amounts import TextAmounts
 from packager.estimate.performance.job import MachineOffer, Market
 from packager.models.architectures.profile import make_profile
+from packager.pipeline.planning.services import PlannerServices
 from packager.pipeline.stages import Planned
 from tests.support.cases import cases_of
 from tests.support.headers import LLAMA_3_8B, facts_of, model_of, plan_of
@@ -31,6 +34,16 @@ AWQ = replace(
     step_of(EIGHT_B, TextAmounts(count=256, tokens=256 * 512), "awq"),
     gpu_use=GpuUse(most=1, each_bytes=4 * 10**9),
 )
+
+
+def planned_with(facts: Facts) -> Planned:
+    return Planned(
+        reference=DirectoryReference.at("m"),
+        facts=facts,
+        plan=PLAN,
+        planning=PlannerServices(family=VllmFamily()),
+        recipe=Recipe(),
+    )
 
 
 def making(host: Instance | None = None) -> _PlanBuilder:
@@ -94,7 +107,7 @@ def test_a_job_elsewhere_finds_the_file_of_requests(
 
     found = pinned(
         facts.request,
-        Planned(reference=DirectoryReference.at("m"), facts=facts, plan=PLAN, recipe=Recipe()),
+        planned_with(facts),
     )
 
     assert found.workload == (str(tmp_path / "log.jsonl") if whole else workload)
@@ -123,7 +136,7 @@ def test_a_job_elsewhere_finds_every_file_that_a_request_names(
 
     found = pinned(
         facts.request,
-        Planned(reference=DirectoryReference.at("m"), facts=facts, plan=PLAN, recipe=Recipe()),
+        planned_with(facts),
     )
 
     for name, text in job_has.items():
