@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from packager.core.ports import QuantizesInStream
 from packager.optimize.steps.services import RunStep
+from packager.pipeline.planning.recipe import quantizer_of
 from packager.pipeline.services import BuildServices
 from packager.pipeline.stages import Finished
 
@@ -16,8 +17,8 @@ def quantized_in_stream(
     run_step: RunStep | None,  # noqa: ARG001
 ) -> Finished:
     """Describe the quantized files in place of the model's; no byte of weights is read."""
-    facts, plan = finished.planned.facts, finished.planned.plan
-    quantizer = services.find_quantizer(facts.request.quantizing)
+    planned = finished.planned
+    quantizer = quantizer_of(planned.plan, planned.planning)
     assert isinstance(quantizer, QuantizesInStream), "the recipe says so"
-    model = quantizer.describe(facts, plan, services.read_header)
+    model = quantizer.describe(planned.facts, planned.plan, services.read_header)
     return replace(finished, artifacts=replace(finished.artifacts, model=model))

@@ -10,6 +10,7 @@ from packager.images.blobs import BlobReader
 from packager.models.safetensors import read_weights_header
 from packager.optimize.quantize.stream.quantizer import StreamQuantizer
 from packager.pipeline.planning.planner import make_plan
+from packager.pipeline.planning.services import PlannerServices
 from tests.live.planned_cases import planned_facts
 
 CARRIED = ("config.json", "model.safetensors.index.json")
@@ -19,7 +20,7 @@ def streamed(checkpoint: Path, asked: str, instance: str = "ml.p5.48xlarge") -> 
     """Return the files that the stream writes, by name; raises `PlanRejected`."""
     facts = planned_facts(checkpoint, asked, instance)
     quantizer = StreamQuantizer()
-    plan = make_plan(facts, VllmFamily(), quantizer=quantizer)
+    plan = make_plan(facts, PlannerServices(family=VllmFamily(), quantizer=quantizer))
     reader = BlobReader()
     files = quantizer.describe(facts, plan, lambda file: read_weights_header(file, reader.read))
     return {

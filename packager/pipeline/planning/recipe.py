@@ -42,7 +42,7 @@ def needed_tools(plan: Plan, services: PlannerServices) -> tuple[str, ...]:
 
 
 def quantizer_of(plan: Plan, services: PlannerServices) -> Quantizer | None:
-    """Return who quantizes in a step; None where no weights are to be quantized."""
+    """Return who quantizes, in a step or in the stream; None for weights served as they are."""
     chosen = plan.quantization
     return None if chosen is None or chosen.existing else services.quantizer
 
@@ -106,7 +106,7 @@ def _finishes(plan: Plan, facts: Facts) -> Iterator[Finish]:
 
 
 def _missing_steps(plan: Plan, steps: tuple[Step, ...]) -> Iterator[Finding]:
-    if plan.quantization and _quantizes(plan) and not steps:
+    if plan.quantization and not plan.quantization.existing and not steps:
         message = f"quantizing with {plan.quantization.method} can be planned, not done yet"
         hint = "quantize with another tool and package the result, or use `--quantize none`"
         yield Finding("error", "step-not-available", message, hint)

@@ -135,7 +135,7 @@ def why_not(facts: Facts, plan: Plan) -> str | None:
     architecture = plan.profile.architecture
     if architecture not in read_table().streams:
         return f"nobody compared the result for {architecture or 'models of this kind'} yet"
-    if facts.request.max_layer_size:
+    if plan.layers.max_size:
         return "layers have a size of their own, which the tool's result is split into"
     if facts.evaluation is not None:
         return "what it costs is to be measured, which needs its files"
@@ -190,8 +190,7 @@ def form_of(chosen: Quantization) -> Format:
 
 
 def _select(facts: Facts, plan: Plan, chosen: Quantization) -> _Selection:
-    ignore = facts.request.quantize_ignore or ()
-    left = (*ignore, *built_plain(facts, plan))
+    left = (*plan.quantizing.ignored, *built_plain(facts, plan))
     modules = [name for name, _ in quantized_modules(facts.model, left or None)]
     form = form_of(chosen)
     quantized = frozenset(f"{name}.weight" for name in modules)
