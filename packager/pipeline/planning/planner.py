@@ -243,15 +243,7 @@ def _choose(
     loaded_dtype, of_dtype = choose_dtype(profile, instance, request.dtype)
     compiler = services.compilers.get(request.compile or "")
     quantized = choose_schemes(facts, profile, services.quantizer, compiler)
-    drafted = choose_draft(
-        facts,
-        profile,
-        request.speculative_tokens,
-        request.engine_options,
-        base=request.base or container.default_base,
-        weights=request.weights,
-        is_auto=request.draft == AUTO_DRAFT,
-    )
+    drafted = _choose_draft(facts, profile)
     findings += [*of_dtype, *check_format(profile, instance, traits)]
     findings += [*check_processor(instance, traits), *quantized.findings]
     options = own_options(facts)
@@ -297,6 +289,19 @@ def _choose(
         room=room,
         step_tokens=step,
         findings=tuple(findings),
+    )
+
+
+def _choose_draft(facts: Facts, profile: ModelProfile) -> DraftChoice:
+    request = facts.request
+    return choose_draft(
+        facts,
+        profile,
+        request.speculative_tokens,
+        request.engine_options,
+        base=request.base or facts.container.default_base,
+        weights=request.weights,
+        is_auto=request.draft == AUTO_DRAFT,
     )
 
 
