@@ -8,15 +8,21 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
+from xml.sax.saxutils import escape
 
 import pytest
+import urllib3
 
+from tests.live.api_server import api_process
 from tests.support.cases import cases_of
 from tests.support.commandline import TINY, Packager
 from tests.support.doubles.hostile import HostileServer, Request, reply
+from tests.support.sagemaker_bodies import AWQ
 from tests.support.spellings import spellings
 
 SECRET = "sk-Canary/Of+The=Server"
+MAPPED = "s3://jumpstart-cache-prod-us-east-1/packager"
+SERVER = ("--instance", "local", "--ui", "--jumpstart", f"meta-tiny={TINY}")
 MODELS = json.dumps({"data": [{"id": "tiny"}]})
 
 cases = cases_of(__file__)
@@ -57,7 +63,11 @@ class Echo:
         line = " ".join(sent.split())
         headers = {"X_Echo": line, "X_Error_Code": given, "X_Error_Message": given}
         headers |= {"Content_Type": f"application/json; of={given}", "Docker_Content_Digest": given}
-        return reply(json.dumps(document).encode(), self.status, **headers)
+        body = json.dumps(document)
+        if "/s3/aws4_request" in sent:
+            told = f"<Code>{escape(given)}</Code><Message>{escape(echo)}</Message>"
+            body = f"<Error>{told}</Error>"
+        return reply(body.encode(), self.status, **headers)
 
 
 @pytest.mark.extended
@@ -119,6 +129,54 @@ def test_a_server_that_echoes_gets_no_secret_out(
 
     assert [
         place for place, text in texts.items() for one in spellings(secret) if one in text
+    ] == []
+
+
+@pytest.mark.extended
+def test_a_server_of_jobs_keeps_what_its_own_servers_repeat(own_place: Path) -> None:
+    """Of jobs that fail: the pages, the log, the description and every file of the server."""
+    host = {"AWS_ACCESS_KEY_ID": "AKIA0", "AWS_SECRET_ACCESS_KEY": "x"}
+    token = "hf_" + "Canary0Token" * 3
+    bodies = {
+        "bucket": {},
+        "hub": {
+            "ModelSource": {"S3": {"S3Uri": f"{MAPPED}/meta-tiny/"}},
+            "OptimizationEnvironment": {
+                "HF_TOKEN": token,
+                "OPTION_CALIB_DATASET": "hf://datasets/a/b@main",
+            },
+        },
+    }
+    with HostileServer(Echo(403, {})) as echo:
+        own = {"AWS_ENDPOINT_URL_S3": echo.url, "HF_ENDPOINT": echo.url, **host}
+        own |= {"AWS_SESSION_TOKEN": SECRET, "PACKAGER_DEBUG": "1"}
+        with api_process(own_place, *SERVER, **own) as api:
+            sagemaker = api.client("sagemaker")
+            texts = {}
+            for name, more in bodies.items():
+                sagemaker.create_optimization_job(**{**AWQ, "OptimizationJobName": name, **more})
+                with pytest.raises(AssertionError):
+                    api.ended(name, 120)
+                told = sagemaker.describe_optimization_job(OptimizationJobName=name)
+                texts[f"{name} described"] = json.dumps(told, default=str).encode()
+                texts[f"{name} log"] = api.job_log(name).encode()
+                assert told["OptimizationJobStatus"] == "FAILED"
+                page = f"/ui/jobs/optimization/{name}"
+                for path in ("/ui/jobs", page, f"{page}/log", "/ui/caches"):
+                    found = urllib3.request("GET", f"{api.url}{path}", timeout=60)
+                    assert found.status == 200, path
+                    texts[f"{name} {path}"] = found.data
+    assert [
+        any(secret in request.head for request in echo.requests) for secret in (SECRET, token)
+    ] == [True, True]
+    files = {str(path): path.read_bytes() for path in own_place.rglob("*") if path.is_file()}
+
+    assert [
+        place
+        for place, text in {**texts, **files}.items()
+        for secret in (SECRET, token)
+        for one in spellings(secret)
+        if one in text
     ] == []
 
 
