@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib import metadata
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -24,12 +25,18 @@ def install_command(package: str, extra: str) -> str:
     Such as `pip install 'boto3>=1.36'`: the requirement is that of the installed metadata, or
     `package` alone where there is none (a checkout that pip has not seen).
     """
-    wanted = package.partition("[")[0]
-    try:
-        found = [str(one) for one in extra_requirements(DISTRIBUTION, extra) if one.name == wanted]
-    except metadata.PackageNotFoundError:
-        found = []
-    return f"pip install '{(found or [package])[0]}'"
+    return f"pip install '{find_requirement(package.partition('[')[0], extra) or package}'"
+
+
+def find_requirement(package: str, extra: str = "") -> str:
+    """Return the requirement of an extra, any where none is named, for a package; "" for none."""
+    with suppress(metadata.PackageNotFoundError):
+        named = (extra,) if extra else metadata.metadata(DISTRIBUTION).get_all("Provides-Extra")
+        for one in named or ():
+            for wanted in extra_requirements(DISTRIBUTION, one):
+                if wanted.name.replace("-", "_") == package.replace("-", "_"):
+                    return str(wanted)
+    return ""
 
 
 def extra_requirements(distribution: str, extra: str) -> Iterator[Requirement]:

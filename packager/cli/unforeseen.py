@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-from contextlib import suppress
 
 from packager.core.documents import shorten
 from packager.core.errors import (
@@ -53,7 +52,9 @@ def explain_unforeseen(error: Exception) -> PackagerError:
             hint="check its disk, and who may write to ~/.local/state and ~/.cache",
         )
     if isinstance(error, ImportError):
-        if (needed := _requirement_of(error.name or "")) is not None:
+        from artifact_cache.distribution import find_requirement
+
+        if needed := find_requirement((error.name or "").partition(".")[0]):
             return Unavailable(f"{needed} is not installed", hint=f"pip install '{needed}'")
         return Unavailable(
             f"packager's installation is incomplete: {error}", hint="install packager again"
@@ -79,20 +80,6 @@ def _of_an_engine(error: Exception) -> PackagerError:
         f"the Docker Engine refuses a request: {engine_reason(error)}",
         hint="see whether it answers: `docker info`; plug-ins of an engine may deny requests",
     )
-
-
-def _requirement_of(module: str) -> str | None:
-    """Return the requirement of the extra that installs a module; None for another module."""
-    from importlib import metadata
-
-    from artifact_cache.distribution import DISTRIBUTION, extra_requirements
-
-    with suppress(metadata.PackageNotFoundError):
-        for extra in metadata.metadata(DISTRIBUTION).get_all("Provides-Extra") or ():
-            for asked in extra_requirements(DISTRIBUTION, extra):
-                if asked.name.replace("-", "_") == module.partition(".")[0]:
-                    return str(asked)
-    return None
 
 
 def _of_the_system(error: OSError) -> PackagerError:

@@ -112,14 +112,6 @@ def length_limit(
     return replace(limit, hint=law.overrides) if limit.tokens else limit
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedLength:
-    """What a configuration's own length means, for rules that ask for the model's positions."""
-
-    facts: Facts  # with the positions that the engine derives; without them where none count
-    findings: tuple[Finding, ...]
-
-
 def judge_length(
     who: str,
     engine: str,
@@ -129,8 +121,11 @@ def judge_length(
     *,
     environment: Texts | None = None,
     spelled: str = "",
-) -> JudgedLength:
+) -> tuple[Facts, tuple[Finding, ...]]:
     """Check the length that a configuration requests in its options and its environment.
+
+    Returned with the findings are the facts, with the positions that the engine derives; without
+    positions where none count.
 
     `facts` has config.json as text under `CONFIG`, where the model is known.  The rules across
     options report their own findings.  `spelled` is the option of the length as the file writes it.
@@ -149,11 +144,11 @@ def judge_length(
     known = {**others, "max_positions": limit.tokens} if limit.tokens else others
     changes = {law.overrides, law.scaling, law.window} & options.keys() if law else ()
     if law is None or not (changes or limit.refusal):
-        return JudgedLength(known, ())
+        return known, ()
     asked = options.get(law.length, "")
     tokens = int(read_size(asked)) if SIZE.fullmatch(asked) else 0
     found = check_limit(who, limit, tokens, repr(spelled or law.length))
-    return JudgedLength(known, tuple(found))
+    return known, tuple(found)
 
 
 def check_limit(who: str, limit: LengthLimit, asked: int, spelled: str) -> Iterator[Finding]:

@@ -108,7 +108,7 @@ def check_engine(server: DescribedServer, target: ConfigTarget, facts: Facts) ->
     yield from remarks
     names = _names(settings.values())
     options = _options(settings.values())
-    length = judge_length(
+    known, of_length = judge_length(
         f"{dialect.who} {target.version}",
         target.family,
         target.version,
@@ -116,11 +116,11 @@ def check_engine(server: DescribedServer, target: ConfigTarget, facts: Facts) ->
         facts,
         environment=server.variables,
     )
-    yield from located(length.findings, names, server.place)
+    yield from located(of_length, names, server.place)
     case = _Case(
         options=options,
         schema=schema,
-        facts=length.facts,
+        facts=known,
         version=target.version,
         one_word=not _command(server, target)[1],
     )

@@ -94,7 +94,7 @@ def _findings(
     if options.pass_through:
         yield from check_version("vLLM", target.version, schema)
     inside = vllm_settings(values, options)
-    length = judge_length(
+    known, of_length = judge_length(
         f"vLLM {target.version}",
         "vllm",
         target.version,
@@ -103,8 +103,8 @@ def _findings(
         environment=environment,
         spelled=inside.get("max-model-len", ("", ""))[0],
     )
-    yield from length.findings
-    yield from check_settings(values, options, length.facts, vllm_version=target.version)
+    yield from of_length
+    yield from check_settings(values, options, known, vllm_version=target.version)
     config = asked_config({DRAFT_FIELD: values[DRAFT]}) if DRAFT in values else None
     if config is not None and target.release >= JSON_DRAFT_SINCE:
         yield from check_draft_config("vLLM", config, schema)

@@ -206,10 +206,9 @@ def import_(
                 if reader is not None:
                     from packager.optimize.cache.trees import import_tree
 
-                    done = import_tree(reader, Path(source), place, stated)
-                    for text in done.notes:
+                    taken, notes = import_tree(reader, Path(source), place, stated)
+                    for text in notes:
                         warn(text)
-                    taken = done.imported
                 else:
                     taken = _import(source, place, settings)
                 published += taken.published

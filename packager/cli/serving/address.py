@@ -4,24 +4,15 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Mapping
-from dataclasses import field
-from types import MappingProxyType
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from packager.core.errors import UsageError
-from packager.core.values import dataclass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerAddress:
-    """Address of a server. `base` is safe to show: it has no user, password or query."""
-
-    base: str
-    headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
-
-
-def parse_address(url: str) -> ServerAddress:
+def parse_address(url: str) -> tuple[str, Mapping[str, str]]:
     """Return the base of all requests, and the headers of user and password.
+
+    The base is safe to show: it has no user, password or query.
 
     Raises `UsageError`, which does not repeat the address: there may be a password in it.
     """
@@ -36,7 +27,7 @@ def parse_address(url: str) -> ServerAddress:
     path = parts.path.rstrip("/").removesuffix("/v1")
     base = urlunsplit((parts.scheme, f"{host}{port}", path, "", ""))
     if parts.username is None:
-        return ServerAddress(base=base)
+        return base, {}
     user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
     given = b64encode(user.encode("utf-8", "surrogateescape")).decode()
-    return ServerAddress(base=base, headers={"authorization": f"Basic {given}"})
+    return base, {"authorization": f"Basic {given}"}

@@ -84,11 +84,10 @@ class AddressRoute:
 
     def __init__(self, url: str, headers: Mapping[str, str] | None = None) -> None:
         """Parse an address with its user and password; raise `UsageError` where it is none."""
-        address = parse_address(url)
-        self.shown = address.base
+        self.shown, of_user = parse_address(url)
         self._headers = {
             **{name.lower(): value for name, value in (headers or {}).items()},
-            **address.headers,
+            **of_user,
         }
         remember_headers(self._headers)
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from packager.core.findings import Finding
 from packager.core.suggestions import guess
-from packager.core.values import dataclass
 from packager.engines.lmi.options import lmi_options
 from packager.engines.schema import EngineSchema
 from packager.engines.vllm.check import check_draft_keys
@@ -65,16 +64,13 @@ AT_LOAD = ("fp8", "bitsandbytes")
 OF_A_JOB = re.compile(r"option\.(awq_|fp8_|calib_|smoothquant_)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Migration:
-    """Today's settings, and what became of every old one that changed."""
+def migrate(
+    old: Mapping[str, str], schema: EngineSchema, release: int
+) -> tuple[dict[str, str], tuple[Finding, ...]]:
+    """Convert an old configuration into one for a release of LMI with this vLLM.
 
-    settings: Mapping[str, str]
-    findings: tuple[Finding, ...]
-
-
-def migrate(old: Mapping[str, str], schema: EngineSchema, release: int) -> Migration:
-    """Convert an old configuration into one for a release of LMI with this vLLM."""
+    Returned are today's settings, and what became of every old one that changed.
+    """
     findings: list[Finding] = []
     keys = dict(_read(old, findings))
     draft = _take_draft(keys, schema, findings)
@@ -90,7 +86,7 @@ def migrate(old: Mapping[str, str], schema: EngineSchema, release: int) -> Migra
     for key in [key for key in keys if key not in known]:
         del keys[key]
         findings.append(_dropped(key, known))
-    return Migration(settings=keys, findings=tuple(findings))
+    return keys, tuple(findings)
 
 
 def _read(old: Mapping[str, str], findings: list[Finding]) -> Iterator[tuple[str, str]]:

@@ -15,7 +15,6 @@ from typing import Any
 from packager.core.findings import Finding
 from packager.core.model import ModelFiles, ModelProfile, TensorInfo
 from packager.core.techniques import Quantization
-from packager.core.values import dataclass
 from packager.models.architectures.demands import stated_quantization
 from packager.models.architectures.kinds import sees
 from packager.models.architectures.profile import SameModel, make_profile, read_head
@@ -23,14 +22,6 @@ from packager.models.architectures.sums import LAYER, OTHER_PARTS, is_expert, is
 from packager.models.checkpoints.ignored import read_ignored
 from packager.models.checkpoints.renamed import loaded_name
 from packager.models.checkpoints.selecting import BadEntry, Selection, compile_entry
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
-    """Parts of a model that are not quantized though their kind is."""
-
-    parameters: int = 0  # of matrices that quantizers would pack
-    experts: bool = False  # no routed expert is quantized; False of a dense model
 
 
 def with_left_out(
@@ -46,8 +37,8 @@ def with_left_out(
         stated = stated_quantization(model.config)
         whole = profile.experts > 0 and leaves_experts_whole(model, stated)
         return replace(chosen, experts_left_out=whole)
-    left = find_left_out(model, ignore)
-    return replace(chosen, parameters_left_out=left.parameters, experts_left_out=left.experts)
+    parameters, experts = find_left_out(model, ignore)
+    return replace(chosen, parameters_left_out=parameters, experts_left_out=experts)
 
 
 def check_entries(model: ModelFiles, ignore: tuple[str, ...] | None) -> Iterator[Finding]:
@@ -96,18 +87,20 @@ def ignored_modules(model: ModelFiles, ignore: tuple[str, ...] | None) -> frozen
     return frozenset(chain.from_iterable(selected.values()))
 
 
-def find_left_out(model: ModelFiles, ignore: tuple[str, ...] | None) -> LeftOut:
-    """Return what an ignore list of `--quantize-ignore` keeps whole, by the model's headers."""
+def find_left_out(model: ModelFiles, ignore: tuple[str, ...] | None) -> tuple[int, bool]:
+    """Return what an ignore list of `--quantize-ignore` keeps whole, by the model's headers.
+
+    The parameters of matrices that quantizers would pack, and whether no routed expert is
+    quantized; False of a dense model.
+    """
     ignored = ignored_modules(model, ignore)
     if not ignored:
-        return LeftOut()
+        return 0, False
     packed = packable(model)
     left = [tensor for tensor in packed if _module(tensor) in ignored]
     experts = [tensor for tensor in packed if is_expert(tensor)]
-    return LeftOut(
-        parameters=sum(math.prod(tensor.shape) for tensor in left),
-        experts=bool(experts) and all(_module(tensor) in ignored for tensor in experts),
-    )
+    parameters = sum(math.prod(tensor.shape) for tensor in left)
+    return parameters, bool(experts) and all(_module(tensor) in ignored for tensor in experts)
 
 
 def quantized_modules(

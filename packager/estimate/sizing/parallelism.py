@@ -35,14 +35,6 @@ class RequestedSplit:
     latency: bool = False  # the goal: larger tensor-parallel degrees come first
 
 
-@dataclass(frozen=True, slots=True)
-class SplitChoice:
-    """A layout, or None when none fits, and why others were passed over."""
-
-    split: Split | None
-    passed_over: tuple[Rejected, ...]
-
-
 def find_degrees(
     profile: ModelProfile,
     instance: Instance,
@@ -134,8 +126,8 @@ def refusal(
 
 def choose_split(
     splits: tuple[Split, ...], budget_at: Callable[[Split], MemoryBudget]
-) -> SplitChoice:
-    """Return the first layout whose per-device budget fits.
+) -> tuple[Split | None, tuple[Rejected, ...]]:
+    """Return the first layout whose per-device budget fits, None without one, and the others.
 
     Every layout passed over is explained to the user, once for each way of cutting the model.
     """
@@ -143,10 +135,10 @@ def choose_split(
     for split in splits:
         budget = budget_at(split)
         if budget.fits:
-            return SplitChoice(split, tuple(passed_over.values()))
+            return split, tuple(passed_over.values())
         explained = explain_cut(split, budget)
         passed_over.setdefault(explained.what, explained)
-    return SplitChoice(None, tuple(passed_over.values()))
+    return None, tuple(passed_over.values())
 
 
 def explain_cut(split: Split, budget: MemoryBudget) -> Rejected:

@@ -16,7 +16,6 @@ from artifact_cache.key import key_of, plain
 from artifact_cache.stores.archive import Imported
 from packager.core.ports import TreeReader
 from packager.core.trees import Stated, TreeArtifact
-from packager.core.values import dataclass
 from packager.core.version import __version__
 from packager.optimize.cache.errors import CacheRefused
 from packager.optimize.cache.operations import CachePlace
@@ -24,16 +23,10 @@ from packager.optimize.cache.operations import CachePlace
 _SHOWN = 5  # graphs that are left out, by name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportedTree:
-    """Result of an import, with notes for the user."""
-
-    imported: Imported
-    notes: tuple[str, ...]
-
-
-def import_tree(reader: TreeReader, root: Path, place: CachePlace, stated: Stated) -> ImportedTree:
-    """Publish the files of a tree for which a key can be computed."""
+def import_tree(
+    reader: TreeReader, root: Path, place: CachePlace, stated: Stated
+) -> tuple[Imported, tuple[str, ...]]:
+    """Publish the files of a tree for which a key can be computed; return notes on it, too."""
     tree = reader.read(root, stated)
     if not tree.artifacts:
         raise CacheRefused(
@@ -47,10 +40,8 @@ def import_tree(reader: TreeReader, root: Path, place: CachePlace, stated: State
         with place.scratch() as scratch:
             entry, is_new = _publish(one, reader.name, scratch, place)
         (published if is_new else known).append(entry)
-    return ImportedTree(
-        imported=Imported(published=tuple(published), known=tuple(known)),
-        notes=tuple(_notes(tree.left_out)),
-    )
+    imported = Imported(published=tuple(published), known=tuple(known))
+    return imported, tuple(_notes(tree.left_out))
 
 
 def _publish(

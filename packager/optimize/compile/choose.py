@@ -10,37 +10,28 @@ from packager.core.findings import Finding, errors_in
 from packager.core.plan import Plan
 from packager.core.ports import Compiler
 from packager.core.suggestions import guessed
-from packager.core.values import dataclass
 
 NOT_REQUESTED = frozenset({None, "off"})
 
 
-@dataclass(frozen=True, slots=True)
-class ChosenCompiler:
-    """A compiler's name, "" for none, with findings."""
-
-    name: str = ""
-    findings: tuple[Finding, ...] = ()
-
-
 def choose_compiler(
     requested: str | None, facts: Facts, plan: Plan, compilers: Mapping[str, Compiler]
-) -> ChosenCompiler:
-    """Return the compiler of `--compile`; for `auto` the first without an error for the plan."""
+) -> tuple[str, tuple[Finding, ...]]:
+    """Return the compiler of `--compile`, "" for none; for `auto` the first without an error."""
     if requested is None or requested in NOT_REQUESTED:
-        return ChosenCompiler()
+        return "", ()
     if requested == "auto":
         for name, compiler in compilers.items():
             findings = tuple(compiler.check(facts, plan))
             if not errors_in(findings):
-                return ChosenCompiler(name, findings)
+                return name, findings
         message = "nothing is compiled ahead of time: the engine compiles when it starts"
-        return ChosenCompiler("", (Finding("note", "compile-none", message),))
+        return "", (Finding("note", "compile-none", message),)
     if requested not in compilers:
         message = f"there is no compiler {requested[:40]!r} here"
         choices = ("auto", *compilers)
         hint = f"use `--compile off`, or one of {', '.join(choices)}"
         hint = guessed(requested, (*choices, "off"), hint)
-        return ChosenCompiler("", (Finding("error", "compile-unknown", message, hint),))
+        return "", (Finding("error", "compile-unknown", message, hint),)
     named = replace(plan, compiler=requested)
-    return ChosenCompiler(requested, tuple(compilers[requested].check(facts, named)))
+    return requested, tuple(compilers[requested].check(facts, named))

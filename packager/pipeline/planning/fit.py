@@ -163,18 +163,17 @@ def _reserve(room: Room, splits: tuple[Split, ...]) -> PlanFit:
     for depth in dict.fromkeys(split.pp_degree for split in splits):
         deep = tuple(split for split in splits if split.pp_degree == depth)
         for shape in shapes:
-            choice = choose_split(deep, partial(_budget_of, room, shape))
-            if choice.split is None:
+            split, passed_over = choose_split(deep, partial(_budget_of, room, shape))
+            if split is None:
                 continue
-            split = choice.split
             for larger in _growth(requested, first, shape, instance):
                 if not room.budget(split, larger).fits:
                     break
                 shape = larger
-            rejected += choice.passed_over
+            rejected += passed_over
             said = (*notes_of(rejected), *_explain_shape(requested, first, shape))
             return PlanFit(shape, split, room.budget(split, shape), said, rejected)
-        rejected += choose_split(deep, partial(_budget_of, room, shapes[-1])).passed_over
+        rejected += choose_split(deep, partial(_budget_of, room, shapes[-1]))[1]
     return _miss(room, splits, shapes[-1], rejected)
 
 

@@ -170,10 +170,13 @@ def _decide(
     chosen = _choose(facts, replace(profile, max_positions=longest), limit, read, services)
     findings = list(chosen.findings)
     may_fit = not errors_in(findings)
-    laid_out = _first_plan(facts, chosen)
-    if may_fit:
-        laid_out, found = lay_out(laid_out, facts, chosen.layouts.splits, chosen.room, services)
-        findings += found
+    first = _first_plan(facts, chosen)
+    laid_out, of_layout = (
+        lay_out(first, facts, chosen.layouts.splits, chosen.room, services)
+        if may_fit
+        else (first, [])
+    )
+    findings += of_layout
     fits = not errors_in(findings)
     said = {finding.code for finding in findings}
     loading = ChosenLoadFormat()
@@ -191,12 +194,12 @@ def _decide(
     )
     if may_fit and (sharder := services.find_sharder(loading.name)) is not None:
         findings += sharder.check(facts, loaded)
-    compiling = choose_compiler(request.compile, facts, loaded, services.compilers)
-    findings += compiling.findings
-    plan = replace(loaded, compiler=compiling.name)
+    compiler, of_compiler = choose_compiler(request.compile, facts, loaded, services.compilers)
+    findings += of_compiler
+    plan = replace(loaded, compiler=compiler)
     findings += [*check_exported(facts, plan), *check_option_paths(facts, plan)]
-    compiler = compiling.name or request.compile
-    stacked = check_parts(plan, partial(check_stack, rules=services.rules, compiler=compiler))
+    named = compiler or request.compile
+    stacked = check_parts(plan, partial(check_stack, rules=services.rules, compiler=named))
     findings += [finding for finding in stacked if finding.code not in said]
     findings += (*check_draft_split(plan), *check_positions(plan, facts.draft)) if may_fit else ()
     if fits:

@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from packager.core.findings import Finding
 from packager.engines.lmi.check import check_settings
-from packager.engines.lmi.legacy import Migration, migrate
+from packager.engines.lmi.legacy import migrate
 from packager.engines.lmi.options import lmi_options
 from packager.engines.schema import find_schema
 from tests.support.cases import cases_of
@@ -17,20 +18,19 @@ cases = cases_of(__file__, "lmi")
 SCHEMA = find_schema("vllm", "0.26.0")
 
 
-def migrated(old: Mapping[str, str]) -> Migration:
+def migrated(old: Mapping[str, str]) -> tuple[dict[str, str], tuple[Finding, ...]]:
     return migrate(old, SCHEMA, 28)
 
 
-def found_in(migration: Migration) -> set[str]:
-    return {f"{one.severity} {one.code}" for one in migration.findings}
+def words(findings: tuple[Finding, ...]) -> set[str]:
+    return {f"{one.severity} {one.code}" for one in findings}
 
 
 @cases("migrated", new={}, absent=(), found=())
 def test_settings_become_those_of_today(
     old: dict[str, str], new: dict[str, Any], absent: list[str], found: list[str]
 ) -> None:
-    migration = migrated(old)
-    settings = migration.settings
+    settings, changes = migrated(old)
 
     read = {
         name: json.loads(settings[name]) if isinstance(value, dict) else settings[name]
@@ -38,18 +38,17 @@ def test_settings_become_those_of_today(
     }
     assert read == new
     assert settings.keys().isdisjoint(absent)
-    assert set(found) <= found_in(migration)
-    assert not [one for one in migration.findings if one.severity == "error"]
+    assert set(found) <= words(changes)
+    assert not [one for one in changes if one.severity == "error"]
 
 
 @cases("without a successor")
 def test_what_has_no_successor_is_an_error(old: dict[str, str], code: str) -> None:
-    assert f"error {code}" in found_in(migrated(old))
+    assert f"error {code}" in words(migrated(old)[1])
 
 
 def test_what_comes_out_needs_no_migration_and_lmi_reads_all_of_it() -> None:
-    once = migrated({"option.rolling_batch": "lmi-dist", "option.max_rolling_batch_size": "64"})
-    twice = migrated(once.settings)
+    once, _ = migrated({"option.rolling_batch": "lmi-dist", "option.max_rolling_batch_size": "64"})
 
-    assert (twice.settings, twice.findings) == (once.settings, ())
-    assert list(check_settings(once.settings, lmi_options(SCHEMA, 28))) == []
+    assert migrated(once) == (once, ())
+    assert list(check_settings(once, lmi_options(SCHEMA, 28))) == []

@@ -44,13 +44,13 @@ def migrate(file: Path, version: str | None, output_format: str) -> None:
             hint="name a release such as --to 28",
         )
     schema = find_schema("vllm", container.engine_version)
-    done = migrate_settings(_read(file), schema, int(container.release))
+    settings, found = migrate_settings(_read(file), schema, int(container.release))
     if output_format == "json":
-        findings = [finding_document(finding) for finding in done.findings]
-        print_json({"settings": dict(done.settings), "findings": findings})
+        findings = [finding_document(finding) for finding in found]
+        print_json({"settings": settings, "findings": findings})
         return
-    note_lines(finding_lines(done.findings))
-    for key, value in done.settings.items():
+    note_lines(finding_lines(found))
+    for key, value in settings.items():
         print_line(f"{key}={value}")
 
 

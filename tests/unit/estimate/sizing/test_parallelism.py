@@ -10,7 +10,6 @@ from packager.core.plan import MemoryBudget
 from packager.core.split import Split
 from packager.core.units import GIB
 from packager.estimate.sizing.parallelism import (
-    SplitChoice,
     choose_split,
     find_degrees,
     note_split,
@@ -104,13 +103,13 @@ def degrees(*all_of: int) -> tuple[Split, ...]:
 
 
 def test_the_smallest_degree_that_fits_is_chosen_and_the_others_explained() -> None:
-    choice = choose_split(degrees(1, 2, 4, 8), lambda split: budget(split.tp_degree))
+    split, passed_over = choose_split(degrees(1, 2, 4, 8), lambda split: budget(split.tp_degree))
 
-    assert choice.split == Split(tp_degree=4)
-    assert [one.what for one in choice.passed_over] == ["tp 1", "tp 2"]
-    assert [one.reason for one in choice.passed_over] == TABLES["reasons_of_room"]
+    assert split == Split(tp_degree=4)
+    assert [one.what for one in passed_over] == ["tp 1", "tp 2"]
+    assert [one.reason for one in passed_over] == TABLES["reasons_of_room"]
 
 
 def test_no_degree_is_chosen_when_none_fits() -> None:
-    assert choose_split(degrees(1, 2), lambda split: budget(split.tp_degree)).split is None
-    assert choose_split((), lambda split: budget(split.tp_degree)) == SplitChoice(None, ())
+    assert choose_split(degrees(1, 2), lambda split: budget(split.tp_degree))[0] is None
+    assert choose_split((), lambda split: budget(split.tp_degree)) == (None, ())

@@ -13,13 +13,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from artifact_cache.stores.archive import Imported
 from packager.addons.contrib.foreign_caches.neff import read_neff_header
 from packager.addons.contrib.foreign_caches.readers import NeoReader, OptimumNeuronReader
 from packager.core.errors import PackagerError, UsageError
 from packager.core.trees import Stated
 from packager.optimize.cache.errors import CacheRefused
 from packager.optimize.cache.operations import CachePlace
-from packager.optimize.cache.trees import ImportedTree, import_tree
+from packager.optimize.cache.trees import import_tree
 from packager.optimize.keys.documents import parse_document
 from tests.support.cache_opening import open_local
 from tests.support.cases import as_type, cases_of, read_tables
@@ -45,12 +46,15 @@ def place(tmp_path: Path) -> CachePlace:
     return CachePlace(root, open_local(root))
 
 
-def read(tree: Path, place: CachePlace, stated: Stated = NOTHING) -> ImportedTree:
+Done = tuple[Imported, tuple[str, ...]]
+
+
+def read(tree: Path, place: CachePlace, stated: Stated = NOTHING) -> Done:
     return import_tree(OptimumNeuronReader(), tree, place, stated)
 
 
-def only(done: ImportedTree) -> dict[str, Any]:
-    [entry] = done.imported.published
+def only(done: Done) -> dict[str, Any]:
+    [entry] = done[0].published
     return dict(entry.keydoc)
 
 
@@ -91,8 +95,8 @@ def test_fine_tunes_share_their_graphs(tmp_path: Path, place: CachePlace) -> Non
     first = only(read(tmp_path / "one", place))
     second = read(tmp_path / "other", place)
 
-    assert second.imported.published == ()
-    assert second.imported.known[0].keydoc == first
+    assert second[0].published == ()
+    assert second[0].known[0].keydoc == first
 
 
 @cases("whatever_the_registry_says_is_in_the_key")
@@ -127,7 +131,7 @@ def test_a_tree_of_two_models_is_refused_until_their_graphs_are_named(
         OptimumNeuronReader(), tmp_path / "tree", place, Stated(model="acme/tiny", logs=(log,))
     )
 
-    assert {one.path.split("/")[1] for one in done.imported.published[0].outputs} == {name}
+    assert {one.path.split("/")[1] for one in done[0].published[0].outputs} == {name}
 
 
 def test_all_graphs_may_be_given_to_every_model(tmp_path: Path, place: CachePlace) -> None:
@@ -136,8 +140,8 @@ def test_all_graphs_may_be_given_to_every_model(tmp_path: Path, place: CachePlac
 
     done = read(tmp_path / "tree", place, Stated(all_modules=True))
 
-    assert len(done.imported.published) == 2
-    assert {len(one.outputs) for one in done.imported.published} == {8}
+    assert len(done[0].published) == 2
+    assert {len(one.outputs) for one in done[0].published} == {8}
 
 
 def test_what_neither_flags_nor_files_say_must_be_stated(tmp_path: Path, place: CachePlace) -> None:
