@@ -35,7 +35,7 @@ HERE = Path(__file__).resolve().parent
 BENCHMARKS = (
     *("memory", "plan", "load_client", "serve", "capture", "predict", "calibrate"),
     *("load_against_vllm", "cold_start", "first_token", "warm", "cache", "push"),
-    *("tune", "quantize", "drafts"),
+    *("tune", "quantize", "stream", "drafts"),
 )
 NEEDS_DATA = frozenset(("predict", "calibrate"))
 NOTHING = "–"

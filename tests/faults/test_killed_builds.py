@@ -14,7 +14,7 @@ import pytest
 from tests.faults.counters import never
 from tests.faults.killing import Machine, has_blob, layout_image, tagged, unneeded_blobs
 from tests.faults.scale import LONG, one_of_each, some
-from tests.support.doubles.models import write_model
+from tests.support.doubles.models import fill_with_numbers, write_model
 
 pytestmark = pytest.mark.live
 
@@ -35,24 +35,33 @@ class Target:
     digest: str
     blobs: tuple[dict[str, object], ...]
     seconds: float
+    options: tuple[str, ...] = ()
 
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Target:
-    root = tmp_path_factory.mktemp("models")
+    return made_target(tmp_path_factory.mktemp("models"))
+
+
+def made_target(root: Path, *options: str) -> Target:
+    """Build once, to know what is right and how long it takes."""
     model = write_model(root / "model", hidden_size=512, intermediate_size=1024)
     older = write_model(root / "older", shards=1, seed=5)
+    for place in (model, older) if options else ():
+        fill_with_numbers(place)
     machine = Machine(root / "reference")
     machine.root.mkdir()
-    assert machine.run(*BUILD, "--model", str(model), "--output", "oci:out") == 0
+    build = (*BUILD, *options, "--model", str(model), "--output", "oci:out")
+    assert machine.run(*build) == 0, machine.err
     digest = json.loads(machine.out)["digest"]
     blobs = machine.root / "out" / "blobs" / "sha256"
     manifest = json.loads((blobs / digest[7:]).read_bytes())
     shutil.rmtree(machine.root / "out")
     started = time.monotonic()
-    assert machine.run(*BUILD, "--model", str(model), "--output", "oci:out") == 0
+    assert machine.run(*build) == 0
     seconds = time.monotonic() - started
-    return Target(model, older, digest, (manifest["config"], *manifest["layers"]), seconds)
+    blobs_of_image = (manifest["config"], *manifest["layers"])
+    return Target(model, older, digest, blobs_of_image, seconds, options)
 
 
 @dataclass
@@ -67,7 +76,8 @@ class Scene:
 
     def build(self, model: Path) -> tuple[str, ...]:
         outputs = ("--output", "oci:out", "--output", f"{self.registry}/{self.repository}:1")
-        return (*BUILD, "--model", str(model), *outputs, "--record", "record.json")
+        given = ("--model", str(model), *self.target.options, *outputs)
+        return (*BUILD, *given, "--record", "record.json")
 
     @property
     def layout(self) -> Path:

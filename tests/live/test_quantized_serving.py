@@ -61,6 +61,8 @@ def fast(quantizing_fast: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> No
     [
         pytest.param("gptq", PACKED),
         pytest.param("smoothquant", INT8, marks=pytest.mark.capability("quantize")),
+        pytest.param("stream:fp8", FP8),
+        pytest.param("stream:rtn", PACKED, marks=everything),
         pytest.param("awq", PACKED, marks=everything),
         pytest.param("awq,symmetric", PACKED, marks=everything),
         pytest.param("gptq,asymmetric,group=64", PACKED, marks=everything),

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.support.buckets import server as server
 from tests.support.doubles.fake_hub import FakeHub
-from tests.support.doubles.models import write_model
+from tests.support.doubles.models import fill_with_numbers, write_model
 from tests.support.doubles.registry import FakeRegistry
 from tests.support.doubles.s3 import Bucket
 from tests.support.remote_models import Remote
@@ -36,18 +35,6 @@ def model(tmp_path: Path) -> Path:
 def registry() -> Iterator[FakeRegistry]:
     with FakeRegistry() as registry:
         yield registry
-
-
-def fill_with_numbers(place: Path) -> None:
-    """Write finite numbers where the double has random bytes."""
-    random = np.random.default_rng(3)
-    for file in place.glob("*.safetensors"):
-        data = bytearray(file.read_bytes())
-        start = 8 + int.from_bytes(data[:8], "little")
-        count = (len(data) - start) // 2
-        numbers = (random.standard_normal(count) * 0.02).astype(np.float32).view(np.uint32)
-        data[start:] = (numbers >> 16).astype("<u2").tobytes()
-        file.write_bytes(data)
 
 
 def layers_of(record: dict[str, Any]) -> list[str]:
