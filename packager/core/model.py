@@ -43,7 +43,7 @@ class ModelFile:
     content: FileRange | RemoteRange | Inline | Blob
     executable: bool = False
     sha256: str = ""  # hexadecimal, where the source already proves it
-    part_of: str = ""  # the same of the file that `content` takes one range of
+    part_of: str = ""  # the same of the file that all of `content`'s ranges are of
     origin: str = field(default="", compare=False)  # of a file on this disk: where other machines
     # find the same bytes, `hf://…` (see `remote.addresses`) or `cache://KIND/KEY/PATH`
 

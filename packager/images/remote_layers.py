@@ -17,7 +17,16 @@ from types import MappingProxyType
 from typing import Any
 
 from packager.core.errors import PackagerError
-from packager.core.image import MEDIA_EROFS, MEDIA_LAYER, Blob, FileRange, Inline, Layer
+from packager.core.image import (
+    MEDIA_EROFS,
+    MEDIA_LAYER,
+    Blob,
+    Computed,
+    FileRange,
+    Inline,
+    Layer,
+    Segment,
+)
 from packager.core.model import ModelFile
 from packager.core.values import dataclass
 from packager.images.claims import ClaimDocument, ClaimKey, judge
@@ -51,21 +60,27 @@ def _is_cached(file: ModelFile) -> bool:
 
     A claim outlives the machine: it is made of digests that were computed from the bytes.
     """
-    content = file.content
-    segments = content.segments if isinstance(content, Blob) else (content,)
-    return any(isinstance(segment, FileRange) and segment.sha256 for segment in segments)
+    ranges = file.content.ranges if isinstance(file.content, Blob) else (file.content,)
+    return any(isinstance(one, FileRange) and one.sha256 for one in ranges)
 
 
 def _name_of(file: ModelFile) -> str | list[Any]:
-    """Return a file's content identity: its sha256, or how it is cut from another file."""
+    """Return a file's content identity: its sha256, or how it is made of another file."""
     if file.sha256:
         return file.sha256
     segments = file.content.segments if isinstance(file.content, Blob) else (file.content,)
-    made: list[str | list[int]] = [
-        sha256(segment.data) if isinstance(segment, Inline) else [segment.offset, segment.length]
-        for segment in segments
-    ]
-    return [file.part_of, *made]
+    return [file.part_of, *map(_made, segments)]
+
+
+def _made(segment: Segment) -> str | list[Any]:
+    """Return what a segment takes of its file, or computes of it."""
+    if isinstance(segment, Inline):
+        return sha256(segment.data)
+    taken: list[Any] = [segment.offset, segment.length]
+    if isinstance(segment, Computed):
+        ranges = ([one.offset, one.length] for one in segment.sources)
+        return [segment.maker.identity, *taken, *ranges]
+    return taken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

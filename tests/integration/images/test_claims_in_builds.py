@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.cases import cases_of
 from tests.support.doubles.fake_hub import FakeHub
+from tests.support.doubles.models import fill_with_numbers, write_model
 from tests.support.doubles.registry import FakeRegistry
 from tests.support.fresh_machines import Machines, weights_of
 from tests.support.fresh_machines import hub as hub
@@ -159,3 +160,23 @@ def test_another_key_is_not_overwritten(machines: Machines, tmp_path: Path) -> N
 
     assert "there is another claim key" in refused.err
     assert machines.run("one", "claims", "export").out.strip() == KEY
+
+
+@pytest.mark.parametrize("method", ["stream:fp8", "stream:nvfp4"])
+def test_what_was_quantized_on_its_way_is_believed_by_another_machine(
+    machines: Machines, registry: FakeRegistry, hub: FakeHub, tmp_path: Path, method: str
+) -> None:
+    """Embeddings and head are layers of their own, as in models of any use."""
+    place = tmp_path / "wide"
+    model = write_model(place, hidden_size=512, intermediate_size=4096, vocab_size=2048, layers=3)
+    fill_with_numbers(model)
+    hub.add("acme/tiny", model)
+    output = ("--output", f"{registry.host}/team/model:1")
+    asked = (*output, "--quantize", method, "--instance", "ml.p5.48xlarge")
+    first = machines.build("one", "hf://acme/tiny", *asked, PACKAGER_CLAIM_KEY=KEY)
+
+    second = machines.build("two", "hf://acme/tiny", *asked, PACKAGER_CLAIM_KEY=KEY)
+
+    assert second["digest"] == first["digest"]
+    assert second["transfer"]["bytes_read"] <= not_weights(second) + 10_000
+    assert sum("believed" in layer for layer in second["layers"]) == len(weights_of(second))

@@ -32,6 +32,7 @@ class SourceTensor:
 
     info: TensorInfo
     place: Range
+    sha256: str  # of the whole file, where the source proves it; else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,7 @@ class _Piece:
     is_shared: bool
     tensors: tuple[tuple[str, str, tuple[int, ...], int], ...]
     content: Segment
+    sha256: str  # of the only file that it is made of; "" where that is not known, or several are
 
     @property
     def size(self) -> int:
@@ -62,7 +64,7 @@ def read_tensors(
             place = replace(content, offset=at, length=info.size)
             if isinstance(place, RemoteRange):
                 place = replace(place, in_order=True)
-            found.append(SourceTensor(info=info, place=place))
+            found.append(SourceTensor(info=info, place=place, sha256=file.sha256))
             at += info.size
     return tuple(found)
 
@@ -79,8 +81,8 @@ def quantized_files(
 
     `quantized` are names of tensors; `fused` has for some of them others that share their scale.
     """
-    places = {one.info.name: one.place for one in tensors}
-    runs = list(_runs(_pieces(tensors, form, quantized, fused, places), shard_bytes))
+    by_name = {one.info.name: one for one in tensors}
+    runs = list(_runs(_pieces(tensors, form, quantized, fused, by_name), shard_bytes))
     counts = Counter(run[0].is_shared for run in runs)
     numbers: Counter[bool] = Counter()
     files: list[ModelFile] = []
@@ -89,7 +91,9 @@ def quantized_files(
         is_shared = run[0].is_shared
         numbers[is_shared] += 1
         path = _path(is_shared, numbers[is_shared], counts[is_shared])
-        files.append(ModelFile(path=path, role="weights", content=_content(run)))
+        proven = {piece.sha256 for piece in run}
+        source = proven.pop() if len(proven) == 1 else ""
+        files.append(ModelFile(path=path, role="weights", content=_content(run), part_of=source))
         weight_map |= {tensor[0]: path for piece in run for tensor in piece.tensors}
     total = sum(piece.size for run in runs for piece in run)
     index = Inline(weights_index(weight_map, total))
@@ -124,7 +128,7 @@ def _pieces(
     form: Format,
     quantized: frozenset[str],
     fused: Mapping[str, tuple[str, ...]],
-    places: Mapping[str, Range],
+    by_name: Mapping[str, SourceTensor],
 ) -> Iterator[_Piece]:
     for tensor in tensors:
         info = tensor.info
@@ -134,10 +138,12 @@ def _pieces(
                 is_shared=info.name.endswith(SHARED),
                 tensors=((info.name, info.dtype, info.shape, info.size),),
                 content=tensor.place,
+                sha256=tensor.sha256,
             )
             continue
         shape = (info.shape[0], info.shape[1])
-        others = fused.get(info.name, ())
+        others = [by_name[name] for name in fused.get(info.name, ())]
+        is_of_one = all(other.info.file == info.file for other in others)
         maker = RoundedMatrix(
             form=form,
             shape=shape,
@@ -153,7 +159,8 @@ def _pieces(
                 (f"{module}.{one.name}", one.dtype, one.shape, one.size)
                 for one in form.outputs(shape, info.dtype)
             ),
-            content=rounded_matrix(maker, tensor.place, [places[name] for name in others]),
+            content=rounded_matrix(maker, tensor.place, [other.place for other in others]),
+            sha256=tensor.sha256 if is_of_one else "",
         )
 
 
