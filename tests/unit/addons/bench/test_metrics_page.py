@@ -1,17 +1,18 @@
-"""The page of benchmarks names every metric that is written, with its unit."""
+"""The table of metrics names every one that is written, with its unit."""
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
+import tomllib
 
 from packager.addons.bench.export import profile
 from packager.addons.bench.metrics import load_figures
 from packager.core.bench import BenchReport, BenchVariant, BenchWorkload, Limits, Prices
 from tests.support.cases import read_tables
+from tests.support.places import ROOT
+from tests.support.reference_pages import read_page
 from tests.unit.addons.bench.loads import answer, failure, load
 
-PAGE = Path(__file__).resolve().parents[4] / "docs/bench.md"
+TABLE = ROOT / "packager/addons/bench/data/metrics.toml"
 METRICS = read_tables(__file__)["counters"]
 ALL = {"input_tokens": 9, "own_input_tokens": 9, "output_tokens": 4, "own_output_tokens": 4}
 
@@ -39,13 +40,11 @@ def written() -> dict[str, str]:
     }
 
 
-def test_the_page_names_every_metric_and_its_unit() -> None:
-    named = {}
-    page = PAGE.read_text(encoding="utf-8")
-    for line in page[page.index("## Metrics") : page.index("## Files")].splitlines():
-        cells = [cell.strip() for cell in line.split("|")]
-        if len(cells) == 5 and cells[1].startswith("`") and "." not in cells[1]:
-            named |= dict.fromkeys(re.findall(r"`(\w+)`", cells[1]), cells[2])
+def test_the_table_names_every_metric_and_its_unit() -> None:
+    rows = tomllib.loads(TABLE.read_text(encoding="utf-8"))["metric"]
+    named = {name: row["unit"] for row in rows for name in row["names"]}
 
     stamps = {"min_request_timestamp", "max_response_timestamp"}
     assert named == {tag: unit for tag, unit in written().items() if tag not in stamps}
+    page = read_page(ROOT / "docs/reference/metrics.md")
+    assert all(f"`{name}`" in page for name in named)
