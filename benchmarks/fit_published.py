@@ -41,7 +41,7 @@ from packager.estimate.performance.published import (
     once_ms,
     share_held,
 )
-from packager.estimate.performance.setup_tables import curve_factor, once_s
+from packager.estimate.performance.setup_tables import curve_factor, once_s, query_for
 from packager.estimate.performance.speed_table import Form, speed_table
 
 PAIRS = 12_000  # of points of one model, drawn at random
@@ -99,21 +99,14 @@ def _point(point: Published) -> PublishedPoint:
     )
 
 
-def asked_of(one: PublishedSet) -> PublishedQuery:
+def query_of(one: PublishedSet) -> PublishedQuery:
     """Return what a correction of a set would be for."""
-    return PublishedQuery(
-        engine=one.engine,
-        kind=one.kind,
-        vendor=one.vendor,
-        form=one.form,
-        latent=one.latent,
-        has_curves=one.vendor == CURVES_OF and (one.engine, one.form) in speed_table().models,
-    )
+    return query_for(one.engine, one.kind, one.vendor, one.form, latent=one.latent)
 
 
 def unseen_logs(sets: Iterable[PublishedSet], one: PublishedSet) -> list[float]:
     """Return the logarithms of published / corrected times of a set, its model left out."""
-    left = log_factor((other for other in sets if other.form != one.form), asked_of(one))
+    left = log_factor((other for other in sets if other.form != one.form), query_of(one))
     return [each - left for each in one.logs]
 
 
@@ -121,7 +114,7 @@ def class_rows(sets: Sequence[PublishedSet]) -> list[dict[str, Any]]:
     """Return the errors of each class on models that were left out, those with curves apart."""
     classes: dict[ClassKey, dict[Form, list[float]]] = {}
     for one in sets:
-        asked = asked_of(one)
+        asked = query_of(one)
         if one.known:
             models = classes.setdefault((*asked.group, asked.has_curves), {})
             models.setdefault(one.form, []).extend(unseen_logs(sets, one))

@@ -227,9 +227,9 @@ def run(arguments: list[str]) -> int:
         _explain(error, as_json=as_json)
         return error.exit_code
     except click.ClickException as error:
-        from packager.cli.usage_errors import explain_usage, help_asked_for
+        from packager.cli.usage_errors import explain_usage, requested_help
 
-        if (text := help_asked_for(error)) is not None:
+        if (text := requested_help(error)) is not None:
             note_lines(text.splitlines())
         else:
             _explain(explain_usage(error), as_json=as_json)

@@ -210,7 +210,7 @@ class Meter:
         """Return the state of one layer."""
         found = self._layers[number]
         ended = found.state in _DONE
-        rate = None if ended else _told(found.rate.at(now))
+        rate = None if ended else _rounded_rate(found.rate.at(now))
         return LayerNow(
             layer=number,
             label=found.label,
@@ -231,7 +231,7 @@ class Meter:
             self._share = max(self._share, done / size)
         elif layers and all(each.state in _DONE for each in layers):
             self._share = 1.0
-        rate = _told(self._rate.at(now))
+        rate = _rounded_rate(self._rate.at(now))
         left = sum(0 if each.state in _DONE else each.size - each.passed for each in layers)
         steps = tuple(_step_now(step, now) for step in self._steps.values())
         return Snapshot(
@@ -341,7 +341,7 @@ class Meter:
 
 
 def _step_now(step: _Step, now: float) -> StepNow:
-    event, work, rate = step.event, step.work, _told(step.rate.at(now))
+    event, work, rate = step.event, step.work, _rounded_rate(step.rate.at(now))
     left = _eta(work.size - work.done, rate) if work.size else _sane(step.left.left(now))
     return StepNow(
         step=event.step,
@@ -355,7 +355,7 @@ def _step_now(step: _Step, now: float) -> StepNow:
     )
 
 
-def _told(rate: float | None) -> float | None:
+def _rounded_rate(rate: float | None) -> float | None:
     """Return the rate, with less than a byte a second rounded to 0."""
     return rate if rate is None or rate >= 1 else 0.0
 

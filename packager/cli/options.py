@@ -32,7 +32,7 @@ from packager.engines.shared import NEVER_PACKAGED, asks_for_code
 from packager.models.mapped import parse_mapped, standing_file
 
 
-def _gpu_wish(
+def _gpu_choice(
     context: click.Context,  # noqa: ARG001
     parameter: click.Parameter,  # noqa: ARG001
     text: str | None,
@@ -121,7 +121,7 @@ model_argument = click.argument(
 _CHOICES = {"family": NameChoice(lambda: FAMILIES)}
 _CALLBACKS: Mapping[str, Callback] = {
     "model": _take_model,
-    "gpus": _gpu_wish,
+    "gpus": _gpu_choice,
     "engine_options": _pairs,
 }
 

@@ -33,7 +33,7 @@ _SAME = (
 )
 
 
-def help_asked_for(error: click.ClickException) -> str | None:
+def requested_help(error: click.ClickException) -> str | None:
     """Return the help of a command group called without a command; None for other errors."""
     # click raises this since 8.2, with the help for its message
     return error.ctx.get_help() if type(error).__name__ == "NoArgsIsHelpError" else None  # type: ignore[attr-defined]

@@ -8,7 +8,7 @@ from typing import Literal
 
 from packager.core.values import dataclass
 
-GpuWish = int | Literal["auto"] | None  # None is `auto`
+GpuRequest = int | Literal["auto"] | None  # None is `auto`
 
 SPREAD_OVER = 8  # GPUs at most, over which libraries spread one model
 SMALL_BYTES = 1_000_000_000  # of weights, below which a processor is done before a GPU has begun
@@ -41,7 +41,7 @@ def gpus_in(capacity: Mapping[str, float]) -> Gpus | None:
     return Gpus(count=int(capacity["gpus"]), bytes=int(capacity.get("gpu_bytes", 0)))
 
 
-def choose_gpus(wish: GpuWish, use: GpuUse, there: Gpus | None) -> int:
+def choose_gpus(wish: GpuRequest, use: GpuUse, there: Gpus | None) -> int:
     """Return how many GPUs a step gets.
 
     A number is taken as far as the step can use it.  `auto` takes what helps and is there:

@@ -68,7 +68,7 @@ class Counted:
     recurrent_element_bytes: int = 0  # of the rest of a state
 
 
-def asked_options(container: ContainerFacts, options: Texts | None) -> dict[str, str]:
+def engine_named(container: ContainerFacts, options: Texts | None) -> dict[str, str]:
     """Return the options of a request by the names of the engine's own parser.
 
     A switch that is turned off by its negation is `false` under its own name.
@@ -105,7 +105,7 @@ def effect_of(container: ContainerFacts, name: str) -> Effect | None:
 
 def owner_of(container: ContainerFacts, name: str) -> str:
     """Return packager's own option for what the plan decides: `--tp-degree`; "" for others."""
-    names = asked_options(container, {name: ""})
+    names = engine_named(container, {name: ""})
     owners = (table["owned"].get(own, "") for table in tables_of(container) for own in names)
     return next(filter(None, owners), "")
 
@@ -217,7 +217,7 @@ def _known(container: ContainerFacts) -> frozenset[str]:
     if container.family != "lmi":
         return frozenset(schema.options)
     keys = lmi_options(schema, int(container.release or 0)).types
-    return frozenset(asked_options(container, dict.fromkeys(keys, "")))
+    return frozenset(engine_named(container, dict.fromkeys(keys, "")))
 
 
 def _first(options: Texts, names: tuple[str, ...]) -> int:

@@ -138,7 +138,7 @@ def _known_best(plan: Plan, threads: int) -> ChosenLoadFormat:
             continue
         message = f"weights are loaded with {row.name}: {row.measured} ({row.source})"
         noted = Finding("note", "load-format-chosen", message, "measure it on your own disk")
-        return _told(row, threads or row.default_threads, (noted,))
+        return _with_options(row, threads or row.default_threads, (noted,))
     size = decimal(plan.profile.weight_bytes)
     engine = f"{plan.container.engine} {plan.container.engine_version}"
     message = f"nothing is known to load {size} faster than {engine} does by itself"
@@ -164,10 +164,10 @@ def _named(name: str, threads: int, plan: Plan) -> ChosenLoadFormat:
         message = f"{name} needs the package {row.package}, which nobody knows to be in the image"
         hint = "look for it in the image, or use `--load-format auto`"
         findings = (Finding("warning", "load-format-package", message, hint),)
-    return _told(row, threads, findings)
+    return _with_options(row, threads, findings)
 
 
-def _told(row: LoadFormat, threads: int, findings: tuple[Finding, ...]) -> ChosenLoadFormat:
+def _with_options(row: LoadFormat, threads: int, findings: tuple[Finding, ...]) -> ChosenLoadFormat:
     options = [(OPTION, row.name)]
     if threads:
         settings: dict[str, bool | int] = {row.switch: True} if row.switch else {}

@@ -67,7 +67,7 @@ def _choose(
     traits: EngineTraits,
 ) -> ChosenParser | Finding | None:
     known = traits.tool_parsers if what == "tool" else traits.reasoning_parsers
-    by_option = next(_asked(what, options), None)
+    by_option = next(_by_option(what, options), None)
     if by_option is not None:
         return ChosenParser(name=by_option, reason="an engine option says so")
     if asked == OFF or (asked == AUTO and (known == () or model.chat_template is None)):
@@ -85,7 +85,7 @@ def _choose(
     )
 
 
-def _asked(what: What, options: Mapping[str, str]) -> Iterator[str]:
+def _by_option(what: What, options: Mapping[str, str]) -> Iterator[str]:
     for name, value in options.items():
         if plain_name(name).removeprefix("option.") == OPTIONS[what]:
             yield value

@@ -10,7 +10,7 @@ from packager.core.documents import parse_object
 SPECULATION = "speculative-config"  # of vLLM
 
 
-def asked_config(options: Mapping[str, str] | None) -> Mapping[str, Any] | None:
+def speculation_of(options: Mapping[str, str] | None) -> Mapping[str, Any] | None:
     """Return vLLM's speculative configuration from the options; None if missing or invalid.
 
     A value that is not a JSON object is refused by the check of the engine's options.

@@ -89,7 +89,7 @@ def rank_instances(
         peek_model=lambda _: None,  # looked up once above: every plan uses the result
         find_draft=cache(services.find_draft),
         instances=None,
-        check_cache=_unasked,
+        check_cache=_unchecked,
         pin_files=_unpinned,
     )
     check_places(measured)
@@ -215,7 +215,7 @@ def _try(
     )
 
 
-def _unasked(step: Step) -> CacheStatus:
+def _unchecked(step: Step) -> CacheStatus:
     """Return an unknown status without a look-up in the cache, which a ranking does not need."""
     return CacheStatus(step=step.name, tool=step.tool, state="unknown")
 

@@ -24,7 +24,7 @@ from packager.core.values import dataclass
 from packager.core.versions import is_before
 from packager.engines.capability import check_capability
 from packager.engines.lengths import judge_length
-from packager.engines.request_options import asked_config
+from packager.engines.request_options import speculation_of
 from packager.engines.rules import Facts
 from packager.engines.schema import EngineSchema, Option, check_version, find_schema
 from packager.engines.sglang.check import check_options as check_sglang_options
@@ -124,7 +124,7 @@ def check_engine(server: DescribedServer, target: ConfigTarget, facts: Facts) ->
         version=target.version,
         one_word=not _command(server, target)[1],
     )
-    draft, config = settings.get(dialect.draft_option), asked_config(_texts(options))
+    draft, config = settings.get(dialect.draft_option), speculation_of(_texts(options))
     if draft is not None and config is not None:
         yield from located(check_draft_config(dialect.who, config, schema), {}, draft.place)
     able = check_capability(dialect.who, target.family, target.version, options, facts)

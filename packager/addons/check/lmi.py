@@ -21,7 +21,7 @@ from packager.engines.lmi.legacy import ENVIRONMENT, LEGACY_KEYS
 from packager.engines.lmi.options import lmi_options
 from packager.engines.lmi.render import JSON_DRAFT_SINCE
 from packager.engines.lmi.trtllm import check_keys as check_trtllm_keys
-from packager.engines.request_options import asked_config
+from packager.engines.request_options import speculation_of
 from packager.engines.rules import Facts
 from packager.engines.schema import EngineSchema, check_version, find_schema
 from packager.engines.trtllm import ENGINE as TENSORRT
@@ -105,7 +105,7 @@ def _findings(
     )
     yield from of_length
     yield from check_settings(values, options, known, vllm_version=target.version)
-    config = asked_config({DRAFT_FIELD: values[DRAFT]}) if DRAFT in values else None
+    config = speculation_of({DRAFT_FIELD: values[DRAFT]}) if DRAFT in values else None
     if config is not None and target.release >= JSON_DRAFT_SINCE:
         yield from check_draft_config("vLLM", config, schema)
 

@@ -26,7 +26,7 @@ from packager.core.positions import Place
 from packager.core.request import BuildRequest
 from packager.core.values import dataclass
 from packager.core.version import __version__
-from packager.engines.effects import asked_options, check_effects, effect_of
+from packager.engines.effects import check_effects, effect_of, engine_named
 from packager.engines.lengths import length_limit
 from packager.models.architectures.profile import make_profile
 from packager.pipeline.planning.planner import make_plan
@@ -123,7 +123,7 @@ def _options(demand: Demand, container: ContainerFacts) -> Iterator[_Option]:
         if one.value is not None and key not in fields:
             name = key.removeprefix("option.")
             text = str(one.value).lower() if isinstance(one.value, bool) else str(one.value)
-            for own, value in asked_options(container, {name: text}).items():
+            for own, value in engine_named(container, {name: text}).items():
                 yield _Option(name=name, text=text, own=own, value=value, place=one.place)
 
 

@@ -133,7 +133,7 @@ def build(
     own, measured = _take_settings(given), load_measured(given.pop("measured_files"))
     given["outputs"] = (*given["outputs"], *(f"docker:{tag}" for tag in tags))
     record = load_record(from_record) if from_record else None
-    asked = _Asked(
+    asked = _BuildOptions(
         own=own,
         measured=measured,
         record=record,
@@ -159,7 +159,7 @@ def build(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
+class _BuildOptions:
     """The options of the command line that are not fields of a request."""
 
     own: dict[str, Any]  # fields of `Settings`
@@ -171,7 +171,7 @@ class _Asked:
     as_json: bool
 
 
-def _build(request: BuildRequest, asked: _Asked) -> str | None:
+def _build(request: BuildRequest, asked: _BuildOptions) -> str | None:
     """Build a request and print the result; return its JSON document instead where asked for."""
     if not request.outputs and not asked.dry_run:
         raise UsageError(

@@ -124,7 +124,7 @@ def plan(
         headers_only=True,
         on_warning=warn,
     )
-    asked = _Asked(
+    asked = _PlanOptions(
         request=request,
         settings=settings,
         services=services_for(settings),
@@ -144,7 +144,7 @@ def plan(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
+class _PlanOptions:
     """The options of the command line, and the services that a plan needs."""
 
     request: BuildRequest
@@ -165,7 +165,7 @@ class _Asked:
         return pages_for(self.request, self.settings, self.discount)
 
 
-def _rank(asked: _Asked, several: tuple[Instance, ...]) -> None:
+def _rank(asked: _PlanOptions, several: tuple[Instance, ...]) -> None:
     """Plan on every instance, and print the ranking."""
     ranking = rank_instances(
         asked.request,
@@ -183,7 +183,7 @@ def _rank(asked: _Asked, several: tuple[Instance, ...]) -> None:
         print_report(ranking_report(ranking, asked.request.model))
 
 
-def _plan(asked: _Asked) -> None:
+def _plan(asked: _PlanOptions) -> None:
     """Plan on one instance, and print the plan; a refused one has a page, too."""
     if asked.second_opinion:
         check_installed(opinion_executor(asked.settings))
@@ -202,7 +202,7 @@ def _plan(asked: _Asked) -> None:
         print_report(plan_report(page))
 
 
-def _make_page(asked: _Asked, planned: Planned) -> PlanPage:
+def _make_page(asked: _PlanOptions, planned: Planned) -> PlanPage:
     """Predict a plan, run the other predictor, and search for better plans on the same instance."""
     request, services, found = asked.request, asked.services, planned.plan
     loads = tuple(run for run in asked.measured if run.has_loads)

@@ -12,7 +12,7 @@ from click import Command
 from click.shell_completion import CompletionItem, ShellComplete
 
 from packager.cli.completion import VARIABLE
-from packager.cli.completion.shells import SHELLS, answer_text, asked
+from packager.cli.completion.shells import SHELLS, answer_text, line_of
 from packager.core.share import share_dir
 
 _LONGEST = 70  # characters of help beside a value
@@ -39,7 +39,7 @@ def answer_to(app: Command, shell: str, arguments: Sequence[str]) -> str:
     """Return the output that a shell's script reads."""
     if shell not in SHELLS or not arguments:
         return ""
-    line = asked(shell, arguments)
+    line = line_of(shell, arguments)
     option, equals, value = line.text.partition("=")
     is_joined = bool(equals) and option.startswith("--")
     words, text = [*line.words[1:]], line.text

@@ -78,7 +78,7 @@ def quoted(text: str) -> str:
     return "".join(one if _PLAIN.match(one) or ord(one) > 127 else f"\\{one}" for one in text)
 
 
-def asked(shell: str, arguments: Sequence[str]) -> Line:
+def line_of(shell: str, arguments: Sequence[str]) -> Line:
     """Return the line that a shell wants completed."""
     if shell == "bash":
         return split_line(arguments[0])

@@ -44,7 +44,7 @@ def find_packaged(engine: Any, text: str, state_dir: Path) -> PackagedImage:
             f"{name!r} was not built by packager",
             hint="start it with `docker run`, or give the model: `packager run MODEL`",
         )
-    if _asked(labels).get("weights") == "mounted":
+    if _requested(labels).get("weights") == "mounted":
         raise UsageError(
             f"{name!r} has no weights: it was built with --weights mounted",
             hint="build it without --weights mounted to run it here",
@@ -82,7 +82,7 @@ def find_pinned(engine: Any, reference: str, state_dir: Path) -> tuple[str, Any]
     return name, found
 
 
-def _asked(labels: Mapping[str, str]) -> Mapping[str, Any]:
+def _requested(labels: Mapping[str, str]) -> Mapping[str, Any]:
     """Return the request in an image's label; {} where it cannot be read."""
     try:
         asked = parse_object(labels[_RECORD].encode()).get("request")

@@ -125,7 +125,7 @@ class Opener:
             server = Server(
                 asked, connections=self.connections, headers=self.headers, timeout_s=self.timeout_s
             )
-            yield self._asked(server, server.shown, target.name, route=target.route)
+            yield self._opened_server(server, server.shown, target.name, route=target.route)
             return
         began = time.monotonic()
         with running(
@@ -143,9 +143,9 @@ class Opener:
                 raise SmokeFailed(error.message, hint=error.hint, log=log_of(container)) from error
             server = Server(url, connections=self.connections, timeout_s=self.timeout_s)
             start_s = time.monotonic() - began
-            yield self._asked(server, target.shown or target.name, url, container, start_s)
+            yield self._opened_server(server, target.shown or target.name, url, container, start_s)
 
-    def _asked(
+    def _opened_server(
         self,
         server: Server,
         shown: str,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from packager.cli.plugins.contexts import ReadContext
 from packager.cli.wiring.bases import layer_reader
-from packager.cli.wiring.opened import open_told
+from packager.cli.wiring.opened import open_with_event
 from packager.cli.wiring.outputs import (
     attach_to_all,
     refuse_trees,
@@ -54,7 +54,7 @@ def image_services_for(settings: Settings) -> ImageServices:
     keys = context.claim_keys() if any(isinstance(sink, KeepsClaims) for sink in sinks) else None
     read = ReadContext(clients=clients, claim_key=keys.find() if keys else None)
     return ImageServices(
-        open=lambda target, platform: open_told(target, platform, read, settings.on_event),
+        open=lambda target, platform: open_with_event(target, platform, read, settings.on_event),
         files=lambda opened: layer_reader(settings, reader, unproven=True).tree_of(
             opened.image.reference, opened.layers
         ),

@@ -21,7 +21,7 @@ def open_image(target: ImageTarget, platform: Platform, context: ReadContext) ->
     return IMAGES.of_target(target).make(target, platform, context)
 
 
-def open_told(
+def open_with_event(
     target: ImageTarget, platform: Platform, context: ReadContext, on_event: EventSink
 ) -> OpenImage:
     """Open an image, and report it as an event while it is opened."""

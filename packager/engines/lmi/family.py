@@ -49,7 +49,7 @@ from packager.engines.shared import (
 from packager.engines.supported_models import check_listed
 from packager.engines.traits import engine_traits
 from packager.engines.trtllm import ENGINE as TENSORRT
-from packager.engines.vllm.check import check_asked_draft, check_draft, check_proven
+from packager.engines.vllm.check import check_draft, check_proven, check_requested_draft
 from packager.engines.vllm.options import draft_files, schema_of
 from packager.engines.vllm.traits import REASONING_PARSER, TOOL_PARSER, parsers_of
 
@@ -117,7 +117,7 @@ class LmiFamily:
         if release_of(plan) >= JSON_DRAFT_SINCE:
             yield from check_draft("vLLM", plan, schema)
             yield from check_eagle(plan)
-            yield from check_asked_draft("vLLM", plan, schema)
+            yield from check_requested_draft("vLLM", plan, schema)
         elif plan.draft is not None and plan.draft.kind not in LEGACY_DRAFTS:
             hint = "choose a newer container version"
             yield from draft_unsupported(plan, f"LMI {release_of(plan)}", hint)

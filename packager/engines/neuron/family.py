@@ -56,7 +56,7 @@ from packager.engines.supported_models import check_neuron_type
 from packager.engines.tgi.check import check_names
 from packager.engines.traits import engine_traits
 from packager.engines.vllm.check import check_draft, check_options, check_proven
-from packager.engines.vllm.options import asked_names, schema_of
+from packager.engines.vllm.options import requested_names, schema_of
 from packager.engines.vllm.render import command, launched
 from packager.engines.vllm.traits import REASONING_PARSER, TOOL_PARSER, parsers_of, stopping_of
 
@@ -116,7 +116,7 @@ class NeuronFamily:
             yield from check_proven("vLLM", plan, schema)
             yield from check_overrides(dict(vllm_options(plan)))
             yield from check_unread(plan)
-            yield from check_engine_options(plan, vllm_own(plan), asked_names(plan, schema))
+            yield from check_engine_options(plan, vllm_own(plan), requested_names(plan, schema))
             version, facts = plan.container.engine_version, plan_facts(plan)
             yield from check_options("vLLM", vllm_options(plan), schema, facts, version=version)
             if plan.draft is not None and variant in WITH_DRAFTS:
@@ -129,7 +129,7 @@ class NeuronFamily:
         if variant == HF_VLLM:
             schema = serve_schema(plan.container.version)
             taken = {**serve_planned(plan), "port": str(PORT)}
-            yield from check_engine_options(plan, taken, asked_names(plan, schema))
+            yield from check_engine_options(plan, taken, requested_names(plan, schema))
             yield from check_serve(serve_options(plan), schema)
             return
         yield from check_unnamed(plan, variant)

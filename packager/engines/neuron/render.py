@@ -28,9 +28,9 @@ from packager.engines.rendering.environment import render_template
 from packager.engines.shared import OFFLINE_ENV, model_dir
 from packager.engines.vllm.options import (
     Options,
-    asked_options,
     default_options,
     planned_options,
+    requested_options,
     schema_of,
 )
 
@@ -73,7 +73,7 @@ def _tgi(plan: Plan) -> dict[str, str]:
 
 def serve_options(plan: Plan) -> Options:
     """Return the plan and the requested options as options of optimum-neuron's `serve`."""
-    return {**serve_planned(plan), **asked_options(plan, serve_schema(plan.container.version))}
+    return {**serve_planned(plan), **requested_options(plan, serve_schema(plan.container.version))}
 
 
 def serve_planned(plan: Plan) -> Options:
@@ -101,7 +101,7 @@ def _lmi(plan: Plan) -> dict[str, str]:
 
 def vllm_options(plan: Plan) -> Options:
     schema = schema_of(plan)
-    own, asked = vllm_own(plan), asked_options(plan, schema)
+    own, asked = vllm_own(plan), requested_options(plan, schema)
     return {**own, **default_options(plan, schema), **asked}
 
 

@@ -71,7 +71,7 @@ SAGEMAKER_NAMES = {"MODEL_ID": "HF_MODEL_ID", "NUM_SHARD": "SM_NUM_GPUS"}
 
 def settings(plan: Plan) -> dict[str, str]:
     """Return the plan and the options requested by name as the launcher's variables."""
-    return {**planned(plan), **_asked(plan)}
+    return {**planned(plan), **_requested(plan)}
 
 
 def env_name(option: str) -> str:
@@ -96,7 +96,7 @@ def planned(plan: Plan) -> dict[str, str]:
     }
     if plan.max_prefill_tokens is not None:
         env["MAX_BATCH_PREFILL_TOKENS"] = str(plan.max_prefill_tokens)
-    elif not _chunks(plan, dict(_asked(plan))):
+    elif not _chunks(plan, dict(_requested(plan))):
         env["MAX_BATCH_PREFILL_TOKENS"] = str(max(shape.max_input_tokens, DEFAULT_PREFILL))
     env["MAX_TOTAL_TOKENS"] = str(shape.max_total_tokens)
     quantize = _quantize(plan)
@@ -132,7 +132,7 @@ def _memory_share(plan: Plan) -> dict[str, str]:
     return {"CUDA_MEMORY_FRACTION": f"{math.floor(share / kept * 10_000) / 10_000:g}"}
 
 
-def _asked(plan: Plan) -> dict[str, str]:
+def _requested(plan: Plan) -> dict[str, str]:
     return {env_name(name): value for name, value in plan.engine_options}
 
 

@@ -12,7 +12,7 @@ from packager.core.plan import Plan
 from packager.core.suggestions import guess
 from packager.core.techniques import Draft
 from packager.core.versions import is_before
-from packager.engines.request_options import asked_config
+from packager.engines.request_options import speculation_of
 from packager.engines.rules import NO_FACTS, Facts, check_rules
 from packager.engines.schema import EngineSchema, Option, check_value, check_version, versions_with
 from packager.engines.shared import draft_unsupported
@@ -97,9 +97,9 @@ def check_draft(who: str, plan: Plan, schema: EngineSchema) -> Iterator[Finding]
         yield from check_draft_keys(who, speculative_config(plan), schema)
 
 
-def check_asked_draft(who: str, plan: Plan, schema: EngineSchema) -> Iterator[Finding]:
+def check_requested_draft(who: str, plan: Plan, schema: EngineSchema) -> Iterator[Finding]:
     """Refuse a speculative configuration among the engine's options that this version lacks."""
-    config = asked_config(dict(plan.engine_options))
+    config = speculation_of(dict(plan.engine_options))
     if config is not None:
         yield from check_draft_config(who, config, schema)
 

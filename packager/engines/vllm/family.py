@@ -29,13 +29,13 @@ from packager.engines.shared import (
 from packager.engines.supported_models import check_listed
 from packager.engines.traits import engine_traits
 from packager.engines.vllm.check import (
-    check_asked_draft,
     check_draft,
     check_options,
     check_proven,
+    check_requested_draft,
     check_sagemaker_env,
 )
-from packager.engines.vllm.options import asked_names, draft_files, schema_of
+from packager.engines.vllm.options import draft_files, requested_names, schema_of
 from packager.engines.vllm.render import (
     PORT,
     by_environment,
@@ -81,15 +81,15 @@ class VllmFamily:
         yield from check_input_limit(plan)
         schema = schema_of(plan)
         yield from check_proven("vLLM", plan, schema)
-        yield from check_layout_options(asked_names(plan, schema), VLLM_LAYOUT)
-        yield from check_engine_options(plan, own_options(plan), asked_names(plan, schema))
+        yield from check_layout_options(requested_names(plan, schema), VLLM_LAYOUT)
+        yield from check_engine_options(plan, own_options(plan), requested_names(plan, schema))
         version, facts = plan.container.engine_version, plan_facts(plan)
         yield from check_options("vLLM", options(plan), schema, facts, version=version)
         yield from check_capability("vLLM", "vllm", version, options(plan), facts)
         yield from check_draft("vLLM", plan, schema)
         yield from check_arrived("vLLM", plan)
         yield from check_listed("vLLM", plan)
-        yield from check_asked_draft("vLLM", plan, schema)
+        yield from check_requested_draft("vLLM", plan, schema)
         if by_environment(plan):
             version = plan.container.engine_version
             env = sagemaker_env(options(plan), version, schema)

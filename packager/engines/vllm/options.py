@@ -83,9 +83,9 @@ def parser_options(plan: Plan) -> Options:
     return options
 
 
-def asked_options(plan: Plan, schema: EngineSchema) -> Options:
+def requested_options(plan: Plan, schema: EngineSchema) -> Options:
     """Return the options requested by name; switches become true or false."""
-    spelled = asked_names(plan, schema)
+    spelled = requested_names(plan, schema)
     asked: Options = {}
     for name, value in plan.engine_options:
         option = schema.find(spelled[name])
@@ -97,7 +97,7 @@ def asked_options(plan: Plan, schema: EngineSchema) -> Options:
     return asked
 
 
-def asked_names(plan: Plan, schema: EngineSchema) -> dict[str, str]:
+def requested_names(plan: Plan, schema: EngineSchema) -> dict[str, str]:
     """Return each requested option under its name in vLLM's parser, whatever its spelling."""
     names: dict[str, str] = {}
     for asked, _ in plan.engine_options:

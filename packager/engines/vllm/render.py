@@ -25,9 +25,9 @@ from packager.engines.schema import EngineSchema, value_tokens
 from packager.engines.shared import OFFLINE_ENV
 from packager.engines.vllm.options import (
     Options,
-    asked_options,
     default_options,
     planned_options,
+    requested_options,
     schema_of,
 )
 
@@ -94,7 +94,7 @@ def by_environment(plan: Plan) -> bool:
 def options(plan: Plan) -> Options:
     """Return every option: the plan's, the user's, and defaults for the rest."""
     schema = schema_of(plan)
-    own, asked = own_options(plan), asked_options(plan, schema)
+    own, asked = own_options(plan), requested_options(plan, schema)
     return {**own, **default_options(plan, schema), **asked}
 
 

@@ -171,8 +171,8 @@ def _tells_of_devices(setup: Setup) -> bool:
     """Return whether published servers cover a device without curves, and its link."""
     row = published_table().elsewhere.get((setup.accelerator.kind, kind_of(setup)))
     has_link = setup.tp_degree == 1 or is_measured(setup.accelerator)
-    is_told = row is not None and row.models >= FEW_MODELS
-    return is_told and has_link and precision_of(setup) != "unpacked"
+    is_point = row is not None and row.models >= FEW_MODELS
+    return is_point and has_link and precision_of(setup) != "unpacked"
 
 
 def _on_other_devices(setup: Setup) -> Errors:

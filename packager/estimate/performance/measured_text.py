@@ -37,7 +37,7 @@ def unreadable_point(text: str, what: str) -> UsageError:
     )
 
 
-def is_told(text: str) -> bool:
+def is_point(text: str) -> bool:
     """Return whether a text states a point instead of a file."""
     return STARTS.match(text) is not None
 

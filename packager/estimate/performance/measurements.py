@@ -36,7 +36,7 @@ from packager.core.measurement import MeasuredLoad, MeasuredRun, MeasuredSetup
 from packager.core.startup import StartupReport
 from packager.core.validation import first_fault
 from packager.estimate.performance.measured_text import FORM as TEXT_FORM
-from packager.estimate.performance.measured_text import is_told, parse_point
+from packager.estimate.performance.measured_text import is_point, parse_point
 from packager.estimate.performance.vllm_runs import TOTALS, read_vllm_run
 
 MAX_BYTES = 16 * 1024 * 1024  # a benchmark's own file has much besides
@@ -73,7 +73,7 @@ def load_measurements(path: Path) -> MeasuredRun:
 
     Raises `NotFound`, or `UsageError` for an invalid one.
     """
-    if is_told(str(path)):
+    if is_point(str(path)):
         return parse_point(str(path))
     data = read_user_file(path, what="the measurements", hint=HINT, max_bytes=MAX_BYTES)
     try:

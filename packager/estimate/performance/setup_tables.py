@@ -94,12 +94,12 @@ def factor_of(setup: Setup) -> float:
 def correction_of(setup: Setup) -> Correction:
     """Return how published speeds correct the times of a set-up."""
     layout = (setup.tp_degree, setup.expert_parallel, setup.model.scheme)
-    return correction_for(asked_of(setup), setup.accelerator.name, layout)
+    return correction_for(published_query(setup), setup.accelerator.name, layout)
 
 
 def first_token_known(setup: Setup) -> FirstToken | None:
     """Return the time that published servers add to the work of a first token; None without any."""
-    return first_token_of(asked_of(setup).group)
+    return first_token_of(published_query(setup).group)
 
 
 def once_s(setup: Setup) -> float:
@@ -108,16 +108,26 @@ def once_s(setup: Setup) -> float:
     return known.once_s if known else usual_once_s(setup.accelerator.kind, kind_of(setup))
 
 
-def asked_of(setup: Setup) -> PublishedQuery:
+def published_query(setup: Setup) -> PublishedQuery:
     """Return what a correction of a set-up would be for."""
-    form, vendor = form_of(setup), setup.accelerator.kind
+    return query_for(
+        setup.engine,
+        kind_of(setup),
+        setup.accelerator.kind,
+        form_of(setup),
+        latent=setup.model.latent,
+    )
+
+
+def query_for(engine: str, kind: Kind, vendor: str, form: Form, *, latent: bool) -> PublishedQuery:
+    """Return what a correction would be for; whether the model has curves says the speed table."""
     return PublishedQuery(
-        engine=setup.engine,
-        kind=kind_of(setup),
+        engine=engine,
+        kind=kind,
         vendor=vendor,
         form=form,
-        latent=setup.model.latent,
-        has_curves=vendor == CURVES_OF and (setup.engine, form) in speed_table().models,
+        latent=latent,
+        has_curves=vendor == CURVES_OF and (engine, form) in speed_table().models,
     )
 
 

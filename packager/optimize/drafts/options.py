@@ -15,7 +15,7 @@ from packager.core.findings import Finding
 from packager.core.model import ModelProfile
 from packager.core.serving import MODEL_DIR, MOUNTED_MODEL_DIR
 from packager.core.techniques import Draft
-from packager.engines.request_options import asked_config, spelled
+from packager.engines.request_options import speculation_of, spelled
 from packager.optimize.drafts.mtp import check_mtp, mtp_draft
 from packager.optimize.drafts.mtp_engines import is_mtp_method
 from packager.optimize.drafts.request import MOST_TOKENS
@@ -30,7 +30,7 @@ def check_options(
     facts: Facts, profile: ModelProfile, options: Mapping[str, str] | None, base: str
 ) -> tuple[Draft | None, tuple[Finding, ...]]:
     """Check draft settings in engine options; the returned draft only counts memory."""
-    config = asked_config(options)
+    config = speculation_of(options)
     if config is not None and config.get("method") == "suffix":
         return None, tuple(check_suffix(facts.container, base))
     found = _of_vllm(config) if config is not None else _of_sglang(facts.container, options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from packager.core.devices import GpuWish
+from packager.core.devices import GpuRequest
 from packager.core.model import ModelFile, ModelFiles
 from packager.core.quality import TOOL, Evaluation
 from packager.core.recipe import Step, StepOutcome
@@ -25,7 +25,7 @@ def run_evaluation(
     services: StepServices,
     run_step: RunStep,
     *,
-    gpus: GpuWish = None,
+    gpus: GpuRequest = None,
     threads: int | None = None,
     within_s: float = math.inf,
 ) -> tuple[Step, StepOutcome]:

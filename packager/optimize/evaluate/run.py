@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from packager.core.devices import GpuWish
+from packager.core.devices import GpuRequest
 from packager.core.model import ModelFile
 from packager.core.quality import Evaluation, QualityReport
 from packager.core.recipe import StepOutcome
@@ -33,7 +33,7 @@ def evaluate(
     services: StepServices,
     read_quality: Callable[[tuple[ModelFile, ...]], QualityReport],
     *,
-    gpus: GpuWish = None,
+    gpus: GpuRequest = None,
     threads: int | None = None,
     within_s: float = math.inf,
 ) -> Evaluated:

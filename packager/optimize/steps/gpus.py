@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from packager.core.devices import Gpus, GpuUse, GpuWish, choose_gpus, is_too_small
+from packager.core.devices import GpuRequest, Gpus, GpuUse, choose_gpus, is_too_small
 from packager.core.findings import Finding
 from packager.core.units import gib
 
 
-def check_gpu_wish(wish: GpuWish, there: Gpus | None) -> Iterator[Finding]:
+def check_gpu_request(wish: GpuRequest, there: Gpus | None) -> Iterator[Finding]:
     """Refuse a number of GPUs above that of the machine."""
     if isinstance(wish, int) and there is not None and wish > there.count:
         has = "there is none" if not there.count else f"there is {there.count}"
@@ -21,7 +21,9 @@ def check_gpu_wish(wish: GpuWish, there: Gpus | None) -> Iterator[Finding]:
         yield Finding("error", "gpus-missing", f"{_count(wish)} requested, {has}", hint)
 
 
-def check_gpu_use(step: str, wish: GpuWish, use: GpuUse, there: Gpus | None) -> Iterator[Finding]:
+def check_gpu_use(
+    step: str, wish: GpuRequest, use: GpuUse, there: Gpus | None
+) -> Iterator[Finding]:
     """Compare the GPUs that a step can use with those it gets."""
     given = choose_gpus(wish, use, there)
     if isinstance(wish, int) and given < wish:

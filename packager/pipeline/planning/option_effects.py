@@ -8,7 +8,7 @@ from packager.core.facts import Facts
 from packager.core.findings import Finding
 from packager.core.model import ModelProfile
 from packager.core.techniques import Draft, Quantization
-from packager.engines.effects import Counted, asked_options
+from packager.engines.effects import Counted, engine_named
 from packager.engines.lengths import LengthLimit, check_limit, length_limit
 from packager.estimate.sizing.kv_cache import with_state_types
 from packager.estimate.sizing.memory import MemoryInputs, limit_step
@@ -19,7 +19,7 @@ from packager.pipeline.planning.fit import Room, reserves, room_of
 
 def own_options(facts: Facts) -> dict[str, str]:
     """Return the engine options of the request by the engine's own names."""
-    return asked_options(facts.container, facts.request.engine_options)
+    return engine_named(facts.container, facts.request.engine_options)
 
 
 def derive_limit(facts: Facts, profile: ModelProfile) -> LengthLimit:

@@ -17,10 +17,10 @@ from packager.engines.effects import (
     ADDITIONAL,
     OVERRIDES,
     _table,
-    asked_options,
     check_effects,
     count_options,
     effect_of,
+    engine_named,
 )
 from packager.engines.lmi.options import lmi_options
 from packager.engines.neuron.check import lmi_schema
@@ -50,7 +50,7 @@ def lmi_keys() -> set[str]:
     keys: set[str] = set()
     for image in images:
         read = lmi_options(find_schema("vllm", image.engine_version), int(image.release)).types
-        keys |= asked_options(image, dict.fromkeys(read, "")).keys()
+        keys |= engine_named(image, dict.fromkeys(read, "")).keys()
     return keys - options_of("vllm")
 
 
@@ -176,7 +176,7 @@ def test_options_of_an_image_s_own_are_classed(
     image: Image, name: str, value: str, said: list[str]
 ) -> None:
     container = find_container(*image)
-    named = asked_options(container, {name: value})
+    named = engine_named(container, {name: value})
     found = check_effects("it", container, named, make_profile(model_of(LLAMA_3_8B))[0])
     assert [one.severity for one in found] == said
 

@@ -360,12 +360,12 @@ def _for_plans(services: BuildServices) -> BuildServices:
         find_model=cache(services.find_model),
         peek_model=lambda _: None,  # every plan takes what was found
         instances=None,
-        check_cache=_unasked,
+        check_cache=_unchecked,
         pin_files=_unpinned,
     )
 
 
-def _unasked(step: Step) -> CacheStatus:
+def _unchecked(step: Step) -> CacheStatus:
     return CacheStatus(step=step.name, tool=step.tool, state="unknown")
 
 

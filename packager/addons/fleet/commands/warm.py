@@ -42,7 +42,7 @@ from packager.cli.wiring.builds import services_for
 from packager.cli.wiring.caches import open_artifact_cache
 from packager.cli.wiring.presence import presence_for
 from packager.cli.wiring.settings import Settings
-from packager.core.devices import GpuWish
+from packager.core.devices import GpuRequest
 from packager.core.errors import UsageError
 from packager.core.files.atomic import explain_disk_errors, write_atomically
 from packager.core.warmup import Grid, WarmPlan
@@ -103,7 +103,9 @@ def warm() -> None:
 @catalog_option
 @cache_place_options
 @format_option
-def plan_(file: str, output: Path | None, gpus: GpuWish, output_format: str, **given: Any) -> int:
+def plan_(
+    file: str, output: Path | None, gpus: GpuRequest, output_format: str, **given: Any
+) -> int:
     """Plan a grid: jobs, cache hits, time and price.
 
     Ends with status 3 when a request cannot be planned; the others are.
@@ -155,7 +157,7 @@ def run(
     file: str,
     executor: str,
     retries: int,
-    gpus: GpuWish,
+    gpus: GpuRequest,
     progress: str,
     quiet: bool,
     output_format: str,
@@ -290,7 +292,7 @@ def _settings(given: dict[str, Any]) -> Settings:
     )
 
 
-def _planned(found: Grid | WarmPlan, settings: Settings, gpus: GpuWish) -> WarmPlan:
+def _planned(found: Grid | WarmPlan, settings: Settings, gpus: GpuRequest) -> WarmPlan:
     """Plan a grid, whose own rows win over `gpus`; a plan is taken as it is."""
     if isinstance(found, WarmPlan):
         if gpus is not None:

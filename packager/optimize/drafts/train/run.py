@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from packager.core.devices import GpuWish
+from packager.core.devices import GpuRequest
 from packager.core.errors import PlanRejected, StepFailed
 from packager.core.events import StagesEvent
 from packager.core.findings import Finding, errors_in
@@ -60,7 +60,7 @@ def train_head(
     head_services: HeadServices,
     *,
     continue_from: str | None = None,
-    gpus: GpuWish = 0,
+    gpus: GpuRequest = 0,
     threads: int | None = None,
 ) -> Trained:
     """Train a head for the model, or take it from the cache; check it against the model.

@@ -284,7 +284,7 @@ class Environments:
         uv = shutil.which("uv", path=self._environment.get("PATH"))
         if uv is None or any(name.startswith("UV_") for name in self._environment):
             return uv
-        return None if _pip_is_told_where(self._environment) else uv
+        return None if _pip_has_an_index(self._environment) else uv
 
     def _without_pip(self, tool: ToolDefinition) -> list[str]:
         return [] if tool.file.install and not self._uv() else ["--without-pip"]
@@ -347,7 +347,7 @@ def allows(wanted: str, version: str) -> bool:
     return SpecifierSet(wanted).contains(version, prereleases=True)
 
 
-def _pip_is_told_where(environment: Mapping[str, str]) -> bool:
+def _pip_has_an_index(environment: Mapping[str, str]) -> bool:
     """Whether pip's own settings name an index or a directory of packages."""
     named = {f"PIP_{name.upper().replace('-', '_')}" for name in INDEX_SETTINGS}
     if named & set(environment):

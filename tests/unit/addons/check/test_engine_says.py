@@ -62,13 +62,13 @@ def differences(rows: list[dict[str, Any]], version: str) -> Iterator[str]:
     for row in rows:
         report = checked(row, version)
         errors = {one.finding.code for one in report.remarks if one.finding.severity == "error"}
-        is_told = bool(errors) or report.count("warning")
+        is_point = bool(errors) or report.count("warning")
         if row["verdict"] == "accepted" and errors <= PRETENDED and not row.get("dropped"):
             continue
         if row["verdict"] == "refused" and errors:
             continue
-        silent = "silent: " if row.get("dropped") and not is_told else ""
-        if row.get("dropped") and is_told:
+        silent = "silent: " if row.get("dropped") and not is_point else ""
+        if row.get("dropped") and is_point:
             continue
         yield f"{silent}{row}\n    {messages(report)}"
 

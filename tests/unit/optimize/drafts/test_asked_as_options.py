@@ -11,7 +11,7 @@ from packager.core.errors import PlanRejected
 from packager.core.findings import Finding, errors_in
 from packager.core.model import ModelFiles
 from packager.core.plan import Plan
-from packager.engines.request_options import asked_config
+from packager.engines.request_options import speculation_of
 from tests.support.cases import cases_of
 from tests.support.headers import LLAMA_3_8B, model_of
 from tests.support.mtp_models import MODELS, without
@@ -75,7 +75,7 @@ def test_what_cannot_be_is_refused(
     ids=range(9),
 )
 def test_text_that_is_no_object_is_left_to_the_check_of_options(text: str) -> None:
-    assert asked_config({"speculative-config": text}) is None
+    assert speculation_of({"speculative-config": text}) is None
 
 
 @pytest.mark.parametrize("method", [None, 7, [], {}, "x" * 10_000, "mtp\n"])

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from packager.core.devices import Gpus, GpuUse, GpuWish, choose_gpus, choose_threads, gpus_in
+from packager.core.devices import GpuRequest, Gpus, GpuUse, choose_gpus, choose_threads, gpus_in
 from packager.core.units import GIB
-from packager.optimize.steps.gpus import check_gpu_use, check_gpu_wish
+from packager.optimize.steps.gpus import check_gpu_request, check_gpu_use
 from tests.support.cases import cases_of
 
 cases = cases_of(__file__)
@@ -21,7 +21,7 @@ def gpus(there: tuple[int, int] | None) -> Gpus | None:
 
 @cases("gpus")
 def test_a_step_gets_what_helps_and_is_there(
-    wish: GpuWish, use: dict[str, Any], there: tuple[int, int] | None, given: int
+    wish: GpuRequest, use: dict[str, Any], there: tuple[int, int] | None, given: int
 ) -> None:
     sizes = {
         f"{of}_bytes": use.pop(f"{of}_gib") * GIB for of in ("all", "each") if f"{of}_gib" in use
@@ -32,9 +32,9 @@ def test_a_step_gets_what_helps_and_is_there(
 
 @cases("wishes")
 def test_more_gpus_than_there_are_is_refused(
-    wish: GpuWish, there: tuple[int, int] | None, said: str | None
+    wish: GpuRequest, there: tuple[int, int] | None, said: str | None
 ) -> None:
-    found = list(check_gpu_wish(wish, gpus(there)))
+    found = list(check_gpu_request(wish, gpus(there)))
 
     wrong = [(one.severity, one.code, one.message, "--gpus" in one.hint) for one in found]
     assert wrong == ([("error", "gpus-missing", said, True)] if said else [])
@@ -49,7 +49,7 @@ def test_gpus_that_would_idle_are_told() -> None:
 
 
 @pytest.mark.parametrize(("wish", "severity"), [("auto", "note"), (1, "error")])
-def test_a_gpu_too_small_for_a_layer_is_told_before_work(wish: GpuWish, severity: str) -> None:
+def test_a_gpu_too_small_for_a_layer_is_told_before_work(wish: GpuRequest, severity: str) -> None:
     (found,) = check_gpu_use("quantize", wish, GpuUse(most=1, each_bytes=30 * GIB), A10G)
 
     assert (found.severity, found.code) == (severity, "gpu-too-small")
