@@ -34,6 +34,11 @@ def print_line(line: str = "") -> None:
     _write_lines([line], to_stderr=False)
 
 
+def print_value(text: str) -> None:
+    """Write a result to stdout as one line, however wide a terminal is: it is copied and piped."""
+    _write(escape(text), to_stderr=False)
+
+
 def print_lines(lines: Iterable[str]) -> None:
     """Write lines to stdout."""
     _write_lines(lines, to_stderr=False)

@@ -10,7 +10,7 @@ from packager.cli.addons import Rows
 from packager.cli.lazy import LazyGroup
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.shared_options import format_option
-from packager.cli.terminal import note, print_json, print_line
+from packager.cli.terminal import note, print_json, print_line, print_value
 from packager.images.bases.embedded import BASES, build_base, find_built
 
 
@@ -50,7 +50,7 @@ def base_build(name: str, progress: str, quiet: bool) -> None:
     """
     with shown_progress(progress, quiet=quiet) as on_event:
         digest = build_base(name, on_event=on_event, say=note)
-    print_line(digest)
+    print_value(digest)
 
 
 @click.command("list")

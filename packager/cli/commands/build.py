@@ -31,8 +31,8 @@ from packager.cli.terminal import (
     note,
     note_lines,
     print_json_text,
-    print_line,
     print_text,
+    print_value,
     warn,
 )
 from packager.cli.wiring.builds import parse_model_reference, services_for
@@ -235,9 +235,9 @@ def _print_record(done: BuildRecord, settings: Settings, *, quiet: bool) -> None
         if settings.sparse_base:
             note(_without_base(done))
     for image in done.images:
-        print_line(f"{image.name}@{image.digest}")
+        print_value(f"{image.name}@{image.digest}")
     for tree in done.trees:
-        print_line(f"{tree.name}@{tree.digest}")
+        print_value(f"{tree.name}@{tree.digest}")
 
 
 def _on_miss(*, no_compile: bool, nothing: bool) -> OnMiss:

@@ -14,7 +14,7 @@ from packager.cli.commands.cache_place import opened_place
 from packager.cli.plugins.tables import TREES
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.shared_options import format_option, registry_options
-from packager.cli.terminal import note, print_json, print_line, warn
+from packager.cli.terminal import note, print_json, print_line, print_value, warn
 from packager.core.errors import NotFound, UsageError
 from packager.core.events import working
 from packager.core.files.pipes import open_waiting
@@ -92,7 +92,7 @@ def export(
         print_json(written)
         return
     for one in written:
-        print_line(f"{one['name']}@{one['digest']}" if "digest" in one else str(one["name"]))
+        print_value(f"{one['name']}@{one['digest']}" if "digest" in one else str(one["name"]))
 
 
 def _sink_of(target: str, count: int, settings: Settings) -> Callable[[Entry], ImageSink]:

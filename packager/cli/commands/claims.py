@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from packager.cli.shared_options import format_option
-from packager.cli.terminal import note, print_json, print_line
+from packager.cli.terminal import note, print_json, print_line, print_value
 from packager.core.files.user_files import read_file_or_stdin
 
 
@@ -64,7 +64,7 @@ def export() -> None:
             f"no claim key found in {key_place(os.environ).name!r}",
             hint="`packager claims key --create` makes one",
         )
-    print_line(found.spelled())
+    print_value(found.spelled())
 
 
 @claims.command(name="import")
@@ -81,5 +81,5 @@ def import_(file: str, replace: bool) -> None:
     hint = "name what `packager claims export` printed, or - for stdin"
     data = read_file_or_stdin(file, what="the key", hint=hint, max_bytes=4096)
     taken = store_claim_key(os.environ, data.decode("ascii", "replace"), replace=replace)
-    print_line(taken.id)
+    print_value(taken.id)
     note(f"the claim key is {key_place(os.environ).name}")

@@ -9,7 +9,7 @@ import click
 from packager.cli.plugins.tables import SINKS
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.shared_options import format_option, image_options
-from packager.cli.terminal import note, note_lines, print_json, print_line, warn
+from packager.cli.terminal import note, note_lines, print_json, print_value, warn
 from packager.cli.wiring.images import image_services_for
 from packager.cli.wiring.outputs import refuse_trees
 from packager.cli.wiring.settings import Settings, parse_output
@@ -82,7 +82,7 @@ def copy(
             )
         note_lines(copy_lines(written, transfer))
     for ref in written.refs:
-        print_line(f"{ref.name}@{ref.digest}")
+        print_value(f"{ref.name}@{ref.digest}")
 
 
 @click.command()

@@ -1,7 +1,8 @@
 """Reports as lines of text, and the pieces that they are made of.
 
 They are laid out for the width of a page: of a terminal, where one shows them.  Elsewhere the
-page has no end, and a table has a line a row.  No number, digest, path or command is ever broken.
+page has no end, and a table has a line a row.  No number, reference, digest or path is ever broken,
+and a command only so that it can be pasted.
 """
 
 from __future__ import annotations
@@ -184,11 +185,11 @@ def right_table_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> l
 def wrapped(label: str, text: str, *, width: int = 96) -> list[str]:
     """A label and its text, further lines set under the text's beginning."""
     if page_width() < width:
-        return fitted_line(f"{label:<11}{text}") if text else []
+        return fitted_line(f"{label:<10} {text}") if text else []
     return textwrap.wrap(
         text,
         width,
-        initial_indent=f"{label:<11}",
+        initial_indent=f"{label:<10} ",
         subsequent_indent=" " * 11,
         break_long_words=False,
         break_on_hyphens=False,
@@ -246,14 +247,14 @@ class _Piece:
 _LABELLED = re.compile(
     r"(?P<label>\s*(?:(?:error|warning|hint|note): |\S.{0,14}?\s{2,})?)(?P<text>\S.*)"
 )
-_WORD = re.compile(r"(\s*)(`[^`]+`[^\s`]*|\S+)")
+_QUOTED = r"`[^`]+`[^\s`]*|'[^'\s/][^']*/[^']*'[^\s']*|'/[^']+'[^\s']*"  # a command, or a path
+_WORD = re.compile(rf"(\s*)({_QUOTED}|\S+)")
 _ARGUMENT = re.compile(r"""(\s*)((?:'[^']*'|"[^"]*"|\\.|[^\s'"\\])+|\S+)""")
 _COMMAND = re.compile(
     r"(?:\w+=\S+ )*(?:sudo )?(?:packager|docker|curl|pip|uv|hf|ray|kubectl) (?=\D).* --?\w.*"
 )
 _NUMBER = re.compile(r"[(±$~<+]*\d[\d.,:]*")
 _UNIT = re.compile(r"(?:%|[kMGT]?i?B(?:/s)?|[mµn]?s|min|h|d|x|requests|tokens)[.,;:)]*")
-_DIGEST_AT = re.compile(r"(?<=@)(?=sha256:[0-9a-f]{64})")
 
 
 def _pieces(text: str, width: int) -> list[_Piece]:
@@ -266,9 +267,6 @@ def _pieces(text: str, width: int) -> list[_Piece]:
         if is_quoted and cell_width(word) > width and _COMMAND.match(word[1:]):
             first, *others = _arguments(word)
             pieces += [_Piece(first.text, space), *others]
-        elif cell_width(word) > width and _DIGEST_AT.search(word):
-            name, digest = _DIGEST_AT.split(word, maxsplit=1)
-            pieces += [_Piece(name, space), _Piece(digest, "")]
         elif space == " " and _belongs(last, word):
             pieces[-1] = _Piece(f"{last} {word}", pieces[-1].space)
         else:

@@ -14,7 +14,7 @@ from packager.addons.deploy.patches import MAX_BYTES, NO_PATCH, Patch, parse_pat
 from packager.addons.deploy.wiring.deploy import DeployOptions, find_deployment
 from packager.cli.field_options import FiniteRange, Option, add_options
 from packager.cli.shared_options import Command, image_options, take_rate
-from packager.cli.terminal import note, print_json, print_line, print_text
+from packager.cli.terminal import note, print_json, print_line, print_text, print_value
 from packager.cli.wiring.settings import Settings
 from packager.core.deployment import Applied, Change, Deployment, DeployStatus, RenderedFiles
 from packager.core.errors import PlanRejected, UsageError
@@ -142,7 +142,7 @@ def show_rendered(rendered: RenderedFiles, output: Path | None, output_format: s
         )
     elif output is not None:
         for file in rendered.files:
-            print_line(str(output / file.path))
+            print_value(str(output / file.path))
     else:
         print_text("".join(_titled(one.path, one.text) for one in rendered.files).rstrip("\n"))
 

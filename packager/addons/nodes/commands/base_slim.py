@@ -15,7 +15,7 @@ from packager.cli.choices import NameChoice
 from packager.cli.plugins.tables import FAMILIES
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.shared_options import catalog_option, format_option, image_options
-from packager.cli.terminal import note, note_lines, print_json, print_line, print_lines, warn
+from packager.cli.terminal import note, note_lines, print_json, print_lines, print_value, warn
 from packager.cli.wiring.settings import Settings, parse_output
 from packager.core.errors import UsageError
 from packager.core.events import StagesEvent, ignore
@@ -144,7 +144,7 @@ def _print(made: SlimMade, output_format: str, *, quiet: bool) -> None:
     if not quiet:
         note_lines(slim_lines(made.slim, made.proof))
     for ref in made.refs:
-        print_line(f"{ref.name}@{ref.digest}")
+        print_value(f"{ref.name}@{ref.digest}")
 
 
 def _model_of_proof(asked: str | None) -> str:

@@ -19,7 +19,7 @@ from packager.addons.nodes.mounts.report import mount_document, mount_lines
 from packager.addons.nodes.wiring.node_caches import node_image_services_for
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.shared_options import format_option, image_options
-from packager.cli.terminal import note, print_json, print_line, print_lines
+from packager.cli.terminal import note, print_json, print_lines, print_value
 from packager.cli.wiring.settings import Settings, parse_output
 from packager.core.errors import UsageError
 from packager.core.events import StagesEvent
@@ -104,7 +104,7 @@ def mount(
         return
     if mounted.was_mounted and not quiet:
         note(f"{mounted.directory} shows this image already")
-    print_line(str(mounted.directory))
+    print_value(str(mounted.directory))
 
 
 @click.command()
@@ -123,7 +123,7 @@ def unmount(directory: Path, output_format: str) -> None:
     if output_format == "json":
         print_json(mount_document(gone))
         return
-    print_line(str(gone.directory))
+    print_value(str(gone.directory))
 
 
 def _list(image: str | None, output_format: str) -> None:

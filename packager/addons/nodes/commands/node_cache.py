@@ -11,7 +11,7 @@ from packager.addons.nodes.node_cache.fill import FillOptions, fill_node_cache
 from packager.addons.nodes.node_cache.report import node_cache_document, node_cache_lines
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.shared_options import format_option, image_options
-from packager.cli.terminal import note_lines, print_json, print_line
+from packager.cli.terminal import note_lines, print_json, print_value
 from packager.cli.wiring.settings import parse_output
 from packager.core.events import StagesEvent
 from packager.core.image import Platform
@@ -80,4 +80,4 @@ def node_cache(
         return
     if not quiet:
         note_lines(node_cache_lines(report))
-    print_line(str(report.directory))
+    print_value(str(report.directory))

@@ -25,7 +25,7 @@ from packager.addons.server.jobs.values import (
 )
 from packager.addons.server.jobs.waiting import check_all_completed
 from packager.cli.shared_options import format_option
-from packager.cli.terminal import note, print_json, print_line, print_lines
+from packager.cli.terminal import note, print_json, print_lines, print_value
 from packager.cli.wiring.settings import jobs_dir
 from packager.core.errors import UsageError
 from packager.core.suggestions import guess
@@ -102,7 +102,7 @@ def add(
     if output_format == "json":
         print_json(job_document(job))
     else:
-        print_line(job.name)
+        print_value(job.name)
     if not is_watched(store.root):
         note("nobody runs jobs here: `packager jobs run` does")
 

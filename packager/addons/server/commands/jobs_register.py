@@ -16,7 +16,7 @@ from packager.addons.server.sagemaker.answers import finished_model
 from packager.addons.server.sagemaker.optimization import MODEL_KIND
 from packager.addons.server.sagemaker.settings import JobSettings
 from packager.cli.shared_options import format_option
-from packager.cli.terminal import print_json, print_line
+from packager.cli.terminal import print_json, print_value
 from packager.cli.wiring.settings import server_state
 from packager.core.documents import NotStrict, parse_object
 from packager.core.errors import UsageError
@@ -68,4 +68,4 @@ def register_model(
     if output_format == "json":
         print_json({"ModelArn": arn})
     else:
-        print_line(arn)
+        print_value(arn)

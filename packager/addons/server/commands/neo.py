@@ -20,7 +20,7 @@ from packager.addons.server.sagemaker.neo import (
 )
 from packager.catalog.instances import find_instance
 from packager.cli.progress import progress_options, shown_progress
-from packager.cli.terminal import note, print_line, warn
+from packager.cli.terminal import note, print_value, warn
 from packager.cli.wiring.builds import services_for
 from packager.cli.wiring.settings import Settings, settings_for
 from packager.cli.wiring.steps import gpus_here
@@ -71,7 +71,7 @@ def neo(instance: str | None, progress: str, quiet: bool) -> None:
     if not quiet:
         for step in record.steps:
             note(f"{step.name}: {step.tool}, {'from the cache' if step.reused else 'run'}")
-    print_line(str(context.output))
+    print_value(str(context.output))
 
 
 def _checked(context: NeoContext) -> NeoContext:

@@ -24,7 +24,7 @@ from packager.addons.server.server import run_server, server_lock, tls_context
 from packager.addons.server.wiring.server import open_server
 from packager.catalog.machine import nvidia_devices
 from packager.cli.shared_options import format_option
-from packager.cli.terminal import note, note_lines, note_log, print_json, print_line, warn
+from packager.cli.terminal import note, note_lines, note_log, print_json, print_value, warn
 from packager.cli.wiring.settings import server_state
 from packager.core.errors import PackagerError, UsageError
 
@@ -208,7 +208,7 @@ def _introduce(
         document = {"url": url, "signatures_required": signed, "environment": dict(variables)}
         print_json(document | ({"ui": f"{url}/ui"} if ui else {}))
         return
-    print_line(url)
+    print_value(url)
     told = "an access key of this server" if signed else "any access key, such as `test`"
     note_lines(
         [
