@@ -16,7 +16,7 @@ import click
 
 from packager.cli.live import size_of
 from packager.core.reports.report import Report
-from packager.core.reports.text import fitted_lines, report_text
+from packager.core.reports.text import fitted_lines, page_of, report_text
 from packager.core.text import (
     escape,
     escape_json,
@@ -50,12 +50,11 @@ def print_text(text: str) -> None:
         _write(escape_text(text.removesuffix("\n")), to_stderr=False)
 
 
-def print_report(report: Report | str) -> None:
+def print_report(report: Report) -> None:
     """Write a report to stdout; a line that is longer than the terminal goes on indented."""
-    if text := report if isinstance(report, str) else report_text(report):
-        width = columns_of(sys.stdout)
-        lines = escape_text(text.removesuffix("\n")).split("\n")
-        _write("\n".join(fitted_lines(lines, width)), to_stderr=False)
+    with page_of(columns_of(sys.stdout)):
+        if text := report_text(report):
+            _write(text, to_stderr=False)
 
 
 def print_result(output_format: str, document: Any, report: Report) -> None:

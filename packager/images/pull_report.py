@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from packager.core.reports.text import table_lines, wrapped
-from packager.core.text import joined
+from packager.core.reports.report import Lines, Pair, Pairs, Report, Section, Words, plain_table
 from packager.core.units import decimal
 from packager.images.pull_hints import PulledLayer, PullHints, packed_of
 from packager.images.stored import StoredImage
@@ -34,37 +32,46 @@ def hints_document(hints: PullHints) -> dict[str, Any]:
     return document
 
 
-def hints_text(hints: PullHints) -> str:
-    """Return the hints as text: the times, the settings, the files."""
+def hints_report(hints: PullHints) -> Report:
+    """Return the times, the settings, the files."""
     about = "about " if hints.estimated else ""
     written = hints.down_bytes + hints.out_bytes
-    facts = [
-        ("pulls", f"{decimal(hints.down_bytes)} in {hints.layers} layers"),
-        ("writes", f"{about}{decimal(written)}: each layer as it comes, and unpacked"),
-        ("network", f"{decimal(hints.bandwidth_bytes_s)}/s, {hints.connections} connections"),
-    ]
+    facts = (
+        Pair("pulls", f"{decimal(hints.down_bytes)} in {hints.layers} layers"),
+        Pair("writes", f"{about}{decimal(written)}: each layer as it comes, and unpacked"),
+        Pair("network", f"{decimal(hints.bandwidth_bytes_s)}/s, {hints.connections} connections"),
+    )
     times = [
         (time.disk, _seconds(time.by_default), _seconds(time.tuned), time.bound)
         for time in hints.times
     ]
     settings = [(one.program, one.name, one.value) for one in hints.settings]
-    lines: list[str] = [f"{label:<11}{value}" for label, value in facts]
-    lines += ["", *table_lines(("disk", "by default", "so set", "waits for"), times)]
-    lines += ["", *table_lines(("of", "setting", "value"), settings), ""]
-    lines += [
-        line
-        for one in hints.settings
-        for line in wrapped("", f"{_last(one.name)}: {one.why} ({one.source})")
-    ]
-    for note in hints.notes:
-        lines += wrapped("note", note)
-    for path, text in hints.files:
-        lines += ["", f"{path}:", *_indented(text.splitlines())]
-    return joined(lines)
-
-
-def _indented(lines: Iterable[str]) -> list[str]:
-    return [f"  {line}" for line in lines]
+    why = [Words(f"{_last(one.name)}: {one.why} ({one.source})") for one in hints.settings]
+    why += [Words(note, label="note") for note in hints.notes]
+    by_disk = plain_table(("disk", "by default", "so set", "waits for"), times)
+    files = (
+        Section(
+            key=f"file{at}",
+            title=path,
+            heading=f"{path}:",
+            parts=(Lines(tuple(f"  {line}" for line in text.splitlines()), ""),),
+        )
+        for at, (path, text) in enumerate(hints.files)
+    )
+    return Report(
+        title="Hints for pulls",
+        sections=(
+            Section(key="pulls", title="What is pulled", parts=(Pairs(facts),)),
+            Section(key="times", title="How long it takes", parts=(by_disk,)),
+            Section(
+                key="settings",
+                title="Settings",
+                parts=(plain_table(("of", "setting", "value"), settings),),
+            ),
+            Section(key="why", title="Why", parts=tuple(why)),
+            *files,
+        ),
+    )
 
 
 def _last(name: str) -> str:

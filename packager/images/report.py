@@ -9,8 +9,15 @@ from typing import Any
 
 from packager.core.image import Written
 from packager.core.record import Transfer
-from packager.core.reports.text import table_lines
-from packager.core.text import escape, joined
+from packager.core.reports.report import (
+    Pair,
+    Pairs,
+    Report,
+    Section,
+    Words,
+    one_section,
+    plain_table,
+)
 from packager.core.units import decimal
 from packager.images.compare import ImageComparison, SettingChange, State
 from packager.images.slim_label import LABEL, slim_words
@@ -63,10 +70,13 @@ def inspect_document(
     }
 
 
-def inspect_text(
-    image: StoredImage, others: Sequence[StoredImage] = (), seen: Seen = NOWHERE
-) -> str:
-    """Return an image as a few lines and a table."""
+def inspect_report(
+    image: StoredImage,
+    others: Sequence[StoredImage] = (),
+    seen: Seen = NOWHERE,
+    later: tuple[Section, ...] = (),
+) -> Report:
+    """Return an image, its layers, and what is known of it `later`."""
     facts = [
         ("image", image.reference),
         ("digest", image.digest),
@@ -89,8 +99,16 @@ def inspect_text(
         row = [layer.role, decimal(layer.size), _digest(layer)[:19], _short(layer.created_by)]
         sharing = ", ".join(other.reference for other in _sharing(layer, others))
         rows.append(row + ([sharing or "-"] if others else []))
-    lines = [f"{label:<11}{value}" for label, value in facts if value]
-    return joined([*lines, "", *table_lines(header, rows)])
+    pairs = Pairs(tuple(Pair(label, value) for label, value in facts))
+    return Report(
+        kind="Image",
+        title=image.reference,
+        sections=(
+            Section(key="made", title="How it was made", parts=(pairs,)),
+            Section(key="layers", title="Layers", parts=(plain_table(header, rows),)),
+            *later,
+        ),
+    )
 
 
 def diff_document(found: ImageComparison) -> dict[str, Any]:
@@ -114,12 +132,11 @@ def diff_document(found: ImageComparison) -> dict[str, Any]:
     }
 
 
-def diff_text(found: ImageComparison) -> str:
-    """The same as text: the bytes first."""
+def diff_report(found: ImageComparison) -> Report:
+    """The same as a report: the bytes first."""
+    title = f"{found.a.reference} and {found.b.reference}"
     if found.same:
-        return escape(
-            f"{found.a.reference} and {found.b.reference} are one image: {found.a.digest}"
-        )
+        return one_section(title, Words(f"{title} are one image: {found.a.digest}", is_soft=False))
     rows = [
         (
             entry.layer.role,
@@ -131,20 +148,31 @@ def diff_text(found: ImageComparison) -> str:
         for entry in found.layers
     ]
     pulled = sum(entry.state == "new" for entry in found.layers)
-    lines = [
-        *table_lines(("layer", "size", "digest", "a node with the first", "because"), rows),
-        "",
-        f"{'pulls':<11}{decimal(found.size('new'))}, "
-        f"{pulled} of {len(found.layers)} layers; has {decimal(found.size('shared', 'moved'))}",
+    told = [
+        Words(
+            f"{decimal(found.size('new'))}, {pulled} of {len(found.layers)} layers; has "
+            f"{decimal(found.size('shared', 'moved'))}",
+            label="pulls",
+        )
     ]
     if found.size("moved"):
-        lines.append(
-            f"{'':<11}{decimal(found.size('new', 'moved'))} where the engine keeps layers by what "
-            "is below them (Docker without the containerd image store)"
+        told.append(
+            Words(
+                f"{decimal(found.size('new', 'moved'))} where the engine keeps layers by what is "
+                "below them (Docker without the containerd image store)"
+            )
         )
-    if found.changes:
-        lines += ["", *table_lines(("setting", "before", "after"), _change_rows(found.changes))]
-    return joined(lines)
+    layers = plain_table(("layer", "size", "digest", "a node with the first", "because"), rows)
+    changes = plain_table(("setting", "before", "after"), _change_rows(found.changes))
+    return Report(
+        kind="Images compared",
+        title=title,
+        sections=(
+            Section(key="layers", title="Layers", parts=(layers,)),
+            Section(key="pulls", title="What a node pulls", parts=tuple(told)),
+            *((Section(key="settings", title="Settings", parts=(changes,)),) * bool(changes.rows)),
+        ),
+    )
 
 
 def copy_document(

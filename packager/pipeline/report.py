@@ -9,9 +9,9 @@ from typing import Any
 from packager.core.findings import FILES_LEFT_OUT, Finding
 from packager.core.image import TreeFile
 from packager.core.record import BuildRecord
+from packager.core.reports.report import Lines, Part, Report, Section, plain_table
 from packager.core.reports.text import finding_lines, table_lines
 from packager.core.serving import MOUNTED_MODEL_DIR, RenderedFile
-from packager.core.text import joined
 from packager.core.units import counted, decimal
 from packager.images.assemble import is_for_mount
 from packager.optimize.evaluate.report import quality_lines
@@ -122,37 +122,71 @@ def dry_run_document(assembled: Assembled) -> dict[str, Any]:
     }
 
 
-def dry_run_text(assembled: Assembled) -> str:
-    """Return everything that a build would write, as text."""
-    image = assembled.image
-    lines = [f"step {said}" for said in forecast_sentences(assembled.planned.forecasts)]
-    if lines:
-        lines += ["layers are those of the model as it is now, before the steps", ""]
+def dry_run_report(assembled: Assembled) -> Report:
+    """Return everything that a build would write: steps, layers, files and environment."""
+    image, planned = assembled.image, assembled.planned
+    steps = tuple(f"step {said}" for said in forecast_sentences(planned.forecasts))
+    if steps:
+        steps += ("layers are those of the model as it is now, before the steps",)
     layers = [
         (layer.role, decimal(layer.size), layer.created_by or layer.digest[:19])
         for layer in image.layers
     ]
     files = [(file.path, decimal(file.size), file.role) for file in _tree(assembled)]
-    lines += table_lines(("layer", "size", "what"), layers) if layers or not files else ()
-    lines += table_lines(("file of the tree", "size", "role"), files) if files else ()
-    for file in assembled.serving.files:
-        if file.path.endswith(".py"):
-            lines += ["", f"--- {file.path} ({decimal(len(file.data))})"]
-            continue
-        where = " (for the mount, not in the image)" if _for_mount(assembled, file) else ""
-        text = file.data.decode(errors="replace").rstrip()
-        lines += ["", f"--- {file.path}{where}", *text.split("\n")]
-    if mounted := _mounted(assembled):
-        lines += [
-            "",
-            "--- what to mount, not in the image",
-            *table_lines(("file", "from"), mounted),
-        ]
-    lines += ["", "--- environment"]
-    lines += [f"{name}={value}" for name, value in assembled.serving.env.items()]
-    for path, reason in assembled.planned.facts.model.left_out.items():
-        lines.append(f"left out {path}: {reason}")
-    return joined(lines)
+    tables: list[Part] = []
+    if layers or not files:
+        tables.append(plain_table(("layer", "size", "what"), layers))
+    if files:
+        tables.append(plain_table(("file of the tree", "size", "role"), files))
+    rendered = []
+    for number, file in enumerate(assembled.serving.files):
+        is_code = file.path.endswith(".py")
+        for_mount = " (for the mount, not in the image)" if _for_mount(assembled, file) else ""
+        text = "" if is_code else file.data.decode(errors="replace").rstrip()
+        rendered.append(
+            Section(
+                key=f"file{number}",
+                title=file.path,
+                parts=(
+                    Lines(
+                        (f"--- {file.path} ({decimal(len(file.data))})",)
+                        if is_code
+                        else (f"--- {file.path}{for_mount}", *text.split("\n")),
+                        "",
+                        is_exact=True,
+                    ),
+                ),
+            )
+        )
+    environment = [
+        "--- environment",
+        *(f"{name}={value}" for name, value in assembled.serving.env.items()),
+        *(f"left out {path}: {why}" for path, why in planned.facts.model.left_out.items()),
+    ]
+    mounted = _mounted(assembled)
+    mounts = Section(
+        key="mounts",
+        title="What to mount, not in the image",
+        parts=(
+            Lines(("--- what to mount, not in the image",)),
+            plain_table(("file", "from"), mounted),
+        ),
+    )
+    return Report(
+        kind="Build, not done",
+        title=planned.plan.served_name,
+        sections=(
+            Section(key="steps", title="Steps", parts=(Lines(steps, ""),) if steps else ()),
+            Section(key="layers", title="Layers", parts=tuple(tables)),
+            *rendered,
+            *((mounts,) if mounted else ()),
+            Section(
+                key="environment",
+                title="Environment",
+                parts=(Lines(tuple(environment), "", is_exact=True),),
+            ),
+        ),
+    )
 
 
 def _tree(assembled: Assembled) -> tuple[TreeFile, ...]:

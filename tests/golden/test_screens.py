@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from packager.cli import app
-from packager.cli.terminal import columns_of, print_report
+from packager.cli.terminal import print_report
 from packager.core.cached import EntrySummary
 from packager.core.reports.cells import cell_width
-from packager.core.reports.text import page_of
-from packager.images.report import inspect_text
-from packager.optimize.cache.report import list_text
+from packager.core.reports.report import Report
+from packager.images.report import inspect_report
+from packager.optimize.cache.report import list_report
 from tests.support.places import ROOT
 from tests.support.screens import Screen
 from tests.support.stored_images import image
@@ -42,13 +42,13 @@ def screen_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Screen]:
     return make
 
 
-def cache_entries() -> str:
-    return list_text([EntrySummary(**row) for row in WRITTEN["entries"]], 7200.0)
+def cache_entries() -> Report:
+    return list_report([EntrySummary(**row) for row in WRITTEN["entries"]], 7200.0)
 
 
-REPORTS: dict[str, Callable[[], str]] = {
+REPORTS: dict[str, Callable[[], Report]] = {
     "cache-ls": cache_entries,
-    "inspect": lambda: inspect_text(image()),
+    "inspect": lambda: inspect_report(image()),
 }
 
 
@@ -61,8 +61,7 @@ def test_the_screen_is_as_reviewed(
     if name in COMMANDS:
         app.run(COMMANDS[name])
     else:
-        with page_of(columns_of(sys.stdout)):
-            print_report(REPORTS[name]())
+        print_report(REPORTS[name]())
     shown = screen.everything()
     place = EXPECTED / f"{name}-{columns}.txt"
     if update_golden:

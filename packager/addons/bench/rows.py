@@ -1,11 +1,11 @@
-"""Lines of `packager inspect` about what was measured of an image: rows of `packager.sections`."""
+"""What was measured of an image, as sections of `packager inspect`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from packager.cli.plugins.rows import Row
+from packager.core.reports.report import Lines, Pair, Pairs, Section
 from packager.core.units import counted
 
 if TYPE_CHECKING:
@@ -13,21 +13,23 @@ if TYPE_CHECKING:
     from packager.core.record import BuildRecord
 
 
-def _loads(record: BuildRecord) -> Iterator[str]:
+def _loads(record: BuildRecord) -> Section | None:
     from packager.addons.bench.report import brief_lines, request_words
 
-    if (measured := record.bench) is not None:
-        yield f"measured   {measured.measured}, {request_words(measured.workload)}"
-        yield from (f"  {line}" for line in brief_lines(measured))
+    if (measured := record.bench) is None:
+        return None
+    told = f"{measured.measured}, {request_words(measured.workload)}"
+    lines = tuple(f"  {line}" for line in brief_lines(measured))
+    return Section(parts=(Pairs((Pair("measured", told),)), Lines(lines, "")))
 
 
-def _starts(record: BuildRecord) -> Iterator[str]:
-    from packager.addons.bench.startup_text import brief_section
-    from packager.core.reports.text import section_lines
+def _starts(record: BuildRecord) -> Section | None:
+    from packager.addons.bench.startup_text import brief_parts
 
-    if (starts := record.starts) is not None:
-        yield f"started    {starts.measured}, {counted(starts.rounds, 'round')}"
-        yield from (f"  {line}" for line in section_lines(brief_section(starts)))
+    if (starts := record.starts) is None:
+        return None
+    told = f"{starts.measured}, {counted(starts.rounds, 'round')}"
+    return Section(parts=(Pairs((Pair("started", told),)), *brief_parts(starts)))
 
 
 LOADS: SectionRow = Row("what was measured under load", _loads)

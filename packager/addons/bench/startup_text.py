@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from packager.addons.bench.names import short_names
 from packager.core.reports.report import (
@@ -93,14 +94,12 @@ def start_table(variant: StartedVariant) -> Table:
     )
 
 
-def brief_section(report: StartupReport) -> Section:
-    """Return measured beside predicted phases, as `packager inspect` shows them."""
-    parts: list[Part] = []
+def brief_parts(report: StartupReport) -> Iterator[Part]:
+    """Yield measured beside predicted phases, as `packager inspect` shows them."""
     for variant in report.startups:
-        parts.append(start_table(variant))
+        yield replace(start_table(variant), indent=4)
         if variant.next is not None:
-            parts.append(Lines((f"next: {advice_words(variant.next)}",)))
-    return Section(parts=tuple(parts))
+            yield Lines((f"  next: {advice_words(variant.next)}",), "")
 
 
 def start_rows(variant: StartedVariant) -> list[tuple[str, ...]]:

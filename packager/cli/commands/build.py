@@ -31,7 +31,7 @@ from packager.cli.terminal import (
     note,
     note_lines,
     print_json_text,
-    print_text,
+    print_report,
     print_value,
     warn,
 )
@@ -199,11 +199,11 @@ def _build(request: BuildRequest, asked: _BuildOptions) -> str | None:
             return done.model_dump_json(indent=2, exclude_none=True)
         _print_record(done, settings, quiet=asked.quiet)
         return None
-    from packager.pipeline.report import dry_run_document, dry_run_text
+    from packager.pipeline.report import dry_run_document, dry_run_report
 
     if asked.as_json:
         return json.dumps(dry_run_document(assembled), indent=2, ensure_ascii=False)
-    print_text(dry_run_text(assembled))
+    print_report(dry_run_report(assembled))
     return None
 
 

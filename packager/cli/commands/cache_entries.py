@@ -12,7 +12,7 @@ import click
 from packager.cli.commands.cache_options import cache_place_options
 from packager.cli.commands.cache_place import opened_place
 from packager.cli.shared_options import format_option, format_option_of
-from packager.cli.terminal import print_json, print_lines, print_report, print_text
+from packager.cli.terminal import print_json, print_lines, print_result, print_text
 from packager.core.errors import NotFound, UsageError
 
 
@@ -33,7 +33,7 @@ def ls(kind: str | None, sort: str, output_format: str, **given: Any) -> None:
     \b
     packager cache ls --sort size
     """
-    from packager.optimize.cache.report import list_text
+    from packager.optimize.cache.report import list_report
 
     orders: dict[str, Callable[[Any], Any]] = {
         "built": lambda one: -one.built_at,
@@ -45,10 +45,7 @@ def ls(kind: str | None, sort: str, output_format: str, **given: Any) -> None:
     with opened_place(given) as (place, _):
         listed = place.listed_with_shared if asks_others else place.listed
         found = sorted(listed(kind), key=orders[sort])
-    if output_format == "json":
-        print_json([asdict(one) for one in found])
-    else:
-        print_report(list_text(found, time.time()))
+    print_result(output_format, [asdict(one) for one in found], list_report(found, time.time()))
 
 
 @click.command()
@@ -61,7 +58,7 @@ def show(key: str, output_format: str, **given: Any) -> None:
     \b
     packager cache show 012e063ff48a
     """
-    from packager.optimize.cache.report import entry_document, failure_text, show_text
+    from packager.optimize.cache.report import entry_document, failure_report, show_report
 
     with opened_place(given) as (place, _):
         try:
@@ -70,15 +67,9 @@ def show(key: str, output_format: str, **given: Any) -> None:
             failure = place.find_failure(key)
             if failure is None:
                 raise
-            if output_format == "json":
-                print_json(asdict(failure))
-            else:
-                print_report(failure_text(failure, time.time()))
+            print_result(output_format, asdict(failure), failure_report(failure, time.time()))
             return
-    if output_format == "json":
-        print_json(entry_document(shown))
-    else:
-        print_report(show_text(shown, time.time()))
+    print_result(output_format, entry_document(shown), show_report(shown, time.time()))
 
 
 @click.command()
@@ -91,16 +82,14 @@ def stats(output_format: str, **given: Any) -> None:
     packager cache stats
     """
     from artifact_cache.stats import prometheus
-    from packager.optimize.cache.report import statistics_document, statistics_text
+    from packager.optimize.cache.report import statistics_document, statistics_report
 
     with opened_place(given) as (place, _):
         found = place.statistics()
     if output_format == "prometheus":
         print_text(prometheus(found.totals))
-    elif output_format == "json":
-        print_json(statistics_document(found))
     else:
-        print_report(statistics_text(found))
+        print_result(output_format, statistics_document(found), statistics_report(found))
 
 
 @click.command()
@@ -112,14 +101,11 @@ def failures(output_format: str, **given: Any) -> None:
     \b
     packager cache failures
     """
-    from packager.optimize.cache.report import failures_text
+    from packager.optimize.cache.report import failures_report
 
     with opened_place(given) as (place, _):
         found = sorted(place.failures.list(), key=lambda one: -one.failed_at)
-    if output_format == "json":
-        print_json([asdict(one) for one in found])
-    else:
-        print_report(failures_text(found, time.time()))
+    print_result(output_format, [asdict(one) for one in found], failures_report(found, time.time()))
 
 
 @click.command("clear-negative")

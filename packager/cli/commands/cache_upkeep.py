@@ -12,7 +12,7 @@ from packager.cli.commands.cache_options import cache_place_options
 from packager.cli.commands.cache_place import opened_place
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.shared_options import format_option
-from packager.cli.terminal import print_json, print_line, print_lines, print_report
+from packager.cli.terminal import print_json, print_line, print_lines, print_result
 from packager.core.errors import OutputFailed, Unavailable, UsageError
 from packager.core.events import StepEvent, working
 from packager.core.units import parse_size
@@ -55,7 +55,7 @@ def verify(no_repair: bool, progress: str, quiet: bool, output_format: str, **gi
     from artifact_cache.fsck import check
     from packager.cli.wiring.caches import trust_for
     from packager.optimize.cache.errors import CacheRefused
-    from packager.optimize.cache.report import checked_document, checked_text
+    from packager.optimize.cache.report import checked_document, checked_report
 
     started = time.monotonic()
     with (
@@ -75,10 +75,7 @@ def verify(no_repair: bool, progress: str, quiet: bool, output_format: str, **gi
             ),
         )
     seconds = time.monotonic() - started
-    if output_format == "json":
-        print_json(checked_document(found))
-    else:
-        print_report(checked_text(found, seconds))
+    print_result(output_format, checked_document(found), checked_report(found, seconds))
     if found.unread:
         return OutputFailed.exit_code
     return CacheRefused.exit_code if found.problems else 0
@@ -125,7 +122,7 @@ def gc(
     packager cache gc --max-size 50GB --dry-run
     """
     from artifact_cache.gc import GcPolicy, collect
-    from packager.optimize.cache.report import collected_document, collected_text
+    from packager.optimize.cache.report import collected_document, collected_report
 
     with (
         shown_progress(progress, quiet=quiet, as_json=output_format == "json") as on_event,
@@ -134,10 +131,7 @@ def gc(
     ):
         policy = GcPolicy(max_bytes=max_size, max_age_s=max_age, grace_s=grace)
         found = collect(place.store, policy, dry_run=dry_run)
-    if output_format == "json":
-        print_json(collected_document(found))
-    else:
-        print_report(collected_text(found, time.time()))
+    print_result(output_format, collected_document(found), collected_report(found, time.time()))
     return Unavailable.exit_code if found.problem else 0
 
 

@@ -14,11 +14,10 @@ from packager.catalog.price_file import data_dir, load_prices
 from packager.catalog.price_refresh import refresh_prices
 from packager.catalog.prices import price_of
 from packager.cli.shared_options import format_option
-from packager.cli.terminal import print_json, print_text
+from packager.cli.terminal import print_result
 from packager.core.catalog import Price
 from packager.core.errors import UsageError
-from packager.core.reports.text import table_lines
-from packager.core.text import joined
+from packager.core.reports.report import Lines, Report, Words, one_section, plain_table
 
 REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d{1,2}", re.ASCII)
 
@@ -57,10 +56,7 @@ def refresh(region: str, source: str | None, output_format: str) -> None:
     before = {found.name: price_of(found, region, load_prices(directory)) for found in instances()}
     offer = refresh_prices(region, source, directory)
     document = _document(region, offer, before)
-    if output_format == "json":
-        print_json(document)
-    else:
-        print_text(_text(document))
+    print_result(output_format, document, _report(document))
 
 
 def _document(region: str, offer: Offer, before: dict[str, Price | None]) -> dict[str, Any]:
@@ -85,18 +81,17 @@ def _document(region: str, offer: Offer, before: dict[str, Price | None]) -> dic
     }
 
 
-def _text(document: dict[str, Any]) -> str:
-    lines = [
+def _report(document: dict[str, Any]) -> Report:
+    told = (
         f"{document['prices']} prices of {document['region']}, "
         f"published {document['published'][:10]}, kept for later plans"
+    )
+    rows = [
+        (found["instance"], _usd(found["was"]), found["was_region"], _usd(found["is"]))
+        for found in document["changes"]
     ]
-    if document["changes"]:
-        rows = [
-            [found["instance"], _usd(found["was"]), found["was_region"], _usd(found["is"])]
-            for found in document["changes"]
-        ]
-        lines += ["", *table_lines(("instance", "was", "of", "is"), rows)]
-    return joined(lines)
+    changes = (Lines(("",)), plain_table(("instance", "was", "of", "is"), rows)) if rows else ()
+    return one_section("Prices", Words(told, is_soft=False), *changes)
 
 
 def _usd(amount: float | None) -> str:

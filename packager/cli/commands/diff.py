@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from packager.cli.shared_options import format_option, image_options
-from packager.cli.terminal import print_json, print_report
+from packager.cli.shared_options import format_option_of, image_options
+from packager.cli.terminal import print_result
 from packager.cli.wiring.images import image_services_for
 from packager.cli.wiring.settings import Settings, parse_output
 from packager.core.image import Platform
 from packager.images.compare import compare
-from packager.images.report import diff_document, diff_text
+from packager.images.report import diff_document, diff_report
 
 DIFFERENT = 1
 
@@ -22,7 +22,7 @@ DIFFERENT = 1
 @click.argument("second")
 @click.option("--exit-code", is_flag=True, help="End with status 1 when the images differ.")
 @image_options
-@format_option
+@format_option_of("json", "html")
 def diff(
     first: str,
     second: str,
@@ -40,8 +40,5 @@ def diff(
     tools = image_services_for(Settings(insecure_registries=insecure_registries, ca_file=ca_file))
     one, other = (tools.open(parse_output(name), platform) for name in (first, second))
     found = compare(one.image, other.image)
-    if output_format == "json":
-        print_json(diff_document(found))
-    else:
-        print_report(diff_text(found))
+    print_result(output_format, diff_document(found), diff_report(found))
     return DIFFERENT if exit_code and not found.same else 0

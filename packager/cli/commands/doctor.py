@@ -7,16 +7,16 @@ from dataclasses import asdict
 
 import click
 
-from packager.cli.doctor.doctor import examine
-from packager.cli.shared_options import format_option
-from packager.cli.terminal import print_json, print_line
+from packager.cli.doctor.doctor import doctor_report, examine
+from packager.cli.shared_options import format_option_of
+from packager.cli.terminal import print_result
 from packager.cli.wiring.settings import Settings, state_dir
 from packager.cli.wiring.steps import gpus_here
 from packager.cli.wiring.techniques import environments_for
 
 
 @click.command()
-@format_option
+@format_option_of("json", "html")
 def doctor(output_format: str) -> None:
     """Check this machine: engine, disk, logins, GPU, tools, each with its fix.
 
@@ -30,12 +30,4 @@ def doctor(output_format: str) -> None:
         gpus=gpus_here(settings),
         installed=environments_for(settings).installed(),
     )
-    if output_format == "json":
-        print_json([asdict(check) for check in checks])
-        return
-    for check in checks:
-        mark = "ok     " if check.status == "ok" else "missing"
-        print_line(f"{mark}  {check.name}: {check.found}")
-        if check.fix:
-            print_line(f"         needed for {check.needed_for}")
-            print_line(f"         fix: {check.fix}")
+    print_result(output_format, [asdict(check) for check in checks], doctor_report(checks))

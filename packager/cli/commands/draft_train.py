@@ -13,14 +13,14 @@ from packager.cli.field_options import options_from, take_fields
 from packager.cli.options import gpus_option, threads_option
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.shared_options import format_option
-from packager.cli.terminal import note, print_json, print_lines, warn
+from packager.cli.terminal import note, print_result, warn
 from packager.cli.wiring.builds import services_for
 from packager.cli.wiring.heads import head_services_for
 from packager.cli.wiring.settings import Settings
 from packager.cli.wiring.texts import training_texts
 from packager.core.samples import DEFAULT
 from packager.core.training import HeadTraining, TrainingTexts
-from packager.optimize.drafts.train.report import training_document, training_lines
+from packager.optimize.drafts.train.report import training_document, training_report
 from packager.optimize.drafts.train.run import train_head
 
 
@@ -104,10 +104,8 @@ def train(
         _warn_of_broken(texts)
         for finding in done.findings:
             note(f"{finding.severity}: {finding.message}")
-    if as_json:
-        print_json(training_document(done, texts, model, output))
-        return
-    print_lines(training_lines(done, texts, model, output))
+    told = (done, texts, model, output)
+    print_result(output_format, training_document(*told), training_report(*told))
 
 
 def _warn_of_broken(texts: TrainingTexts) -> None:

@@ -12,12 +12,13 @@ from packager.cli.field_options import options_from, take_fields
 from packager.cli.options import gpus_option, threads_option
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.shared_options import format_option
-from packager.cli.terminal import note, print_json, print_lines, warn
+from packager.cli.terminal import note, print_result, warn
 from packager.cli.wiring.builds import services_for
 from packager.cli.wiring.settings import Settings
 from packager.cli.wiring.texts import evaluation_texts
 from packager.core.files.atomic import explain_disk_errors, write_atomically
 from packager.core.quality import EVALUATION_SAMPLES, Evaluation
+from packager.core.reports.report import Lines, one_section
 from packager.core.samples import DEFAULT
 from packager.core.text import json_text
 from packager.optimize.evaluate.report import quality_lines
@@ -92,11 +93,9 @@ def evaluate(
     if output is not None:
         with explain_disk_errors(output):
             write_atomically(output, (json_text(document) + "\n").encode())
-    if as_json:
-        print_json(document)
-        return
-    print_lines(quality_lines(done.report))
-    if not quiet:
+    lines = Lines(tuple(quality_lines(done.report)), "")
+    print_result(output_format, document, one_section("Quality", lines))
+    if not quiet and not as_json:
         note(_origin(done))
 
 

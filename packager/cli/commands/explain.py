@@ -8,8 +8,8 @@ import click
 
 from packager.catalog.findings import FindingExplanation, explanations, find_explanation
 from packager.cli.shared_options import format_option
-from packager.cli.terminal import print_json, print_lines
-from packager.core.reports.text import table_lines, wrapped
+from packager.cli.terminal import print_result
+from packager.core.reports.report import Lines, Pair, Pairs, Report, one_section, plain_table
 
 
 @click.command()
@@ -23,29 +23,21 @@ def explain(code: str | None, output_format: str) -> None:
     """
     if code is None:
         found = list(explanations().values())
-        if output_format == "json":
-            print_json([asdict(explanation) for explanation in found])
-        else:
-            rows = [(explanation.code, explanation.title) for explanation in found]
-            print_lines(table_lines(("code", "what happened"), rows))
+        rows = ((explanation.code, explanation.title) for explanation in found)
+        report = one_section("Findings", plain_table(("code", "what happened"), rows))
+        print_result(output_format, list(map(asdict, found)), report)
         return
     explanation = find_explanation(code)
-    if output_format == "json":
-        print_json(asdict(explanation))
-    else:
-        print_lines(_lines(explanation))
+    print_result(output_format, asdict(explanation), _report(explanation))
 
 
-def _lines(explanation: FindingExplanation) -> list[str]:
-    parts = [
-        ("means", explanation.means),
-        ("matters", explanation.why),
-        ("do", explanation.do),
-        ("source", explanation.source),
-        ("see", explanation.link),
-    ]
-    lines = [f"{explanation.code}: {explanation.title}", ""]
-    for label, text in parts:
-        if text:
-            lines += wrapped(label, text)
-    return lines
+def _report(explanation: FindingExplanation) -> Report:
+    parts = (
+        Pair("means", explanation.means),
+        Pair("matters", explanation.why),
+        Pair("do", explanation.do),
+        Pair("source", explanation.source),
+        Pair("see", explanation.link),
+    )
+    title = f"{explanation.code}: {explanation.title}"
+    return one_section(title, Lines((title, "")), Pairs(parts))

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from packager.cli.plugins.tables import SECTIONS
-from packager.cli.shared_options import format_option, image_options, take_rate
-from packager.cli.terminal import print_json, print_line, print_lines, print_report
+from packager.cli.shared_options import format_option_of, image_options, take_rate
+from packager.cli.terminal import print_result
 from packager.cli.wiring.images import image_services_for
 from packager.cli.wiring.settings import Settings, parse_output, state_dir
 from packager.core.errors import UsageError
 from packager.core.image import Platform
 from packager.core.record import BuildRecord
-from packager.core.text import escape
+from packager.core.reports.report import Pair, Pairs, Section
 from packager.core.units import decimal, parse_rate
 from packager.images.pull_hints import DISKS, Disk, PullHints, make_hints
-from packager.images.pull_report import hints_document, hints_text, pulled_layers
-from packager.images.report import inspect_document, inspect_text
-from packager.images.rootfs.report import files_document, files_text
+from packager.images.pull_report import hints_document, hints_report, pulled_layers
+from packager.images.report import inspect_document, inspect_report
+from packager.images.rootfs.report import files_document, files_report
 from packager.images.stored import StoredImage
 from packager.pipeline.attached_record import attached_records
 from packager.pipeline.records import find_record, load_record, record_document
@@ -61,7 +63,7 @@ _BANDWIDTH = parse_rate("10Gbit")
     help="Of --pull-hints: the disk of a node; by default a table of three.",
 )
 @image_options
-@format_option
+@format_option_of("json", "html")
 def inspect(
     image: str,
     shared_with: tuple[str, ...],
@@ -103,30 +105,22 @@ def inspect(
     target = parse_output(image)
     opened = tools.open(target, platform)
     if pull_hints:
-        _print_hints(_hints_of(opened.image, bandwidth, disk), output_format)
+        hints = _hints_of(opened.image, bandwidth, disk)
+        print_result(output_format, hints_document(hints), hints_report(hints))
         return
     if files is not None:
-        tree, reference = tools.files(opened), opened.image.reference
-        if output_format == "json":
-            print_json(files_document(reference, tree, files))
-        else:
-            print_report(files_text(reference, tree, files))
+        about = (opened.image.reference, tools.files(opened), files)
+        print_result(output_format, files_document(*about), files_report(*about))
         return
     found, records = opened.image, attached_records(opened)
     others = [tools.open(parse_output(other), platform).image for other in shared_with]
     seen = tools.seen(target, [layer.descriptor.digest for layer in found.layers])
     record = _record_of(found)
-    if output_format == "json":
-        document = inspect_document(found, others, seen)
-        document["attached_records"] = [json.loads(record_document(record)) for record in records]
-        print_json({**document, **_measured_document(record)})
-        return
-    print_report(inspect_text(found, others, seen))
-    if records:
-        print_line()
-        print_lines(f"attached   {_said(record)}" for record in records)
-    if record is not None:
-        _print_measured(record)
+    document = inspect_document(found, others, seen)
+    document["attached_records"] = [json.loads(record_document(record)) for record in records]
+    document |= _measured_document(record)
+    later = (*_attached(records), *(_measured(record) if record is not None else ()))
+    print_result(output_format, document, inspect_report(found, others, seen, later))
 
 
 def _measured_document(record: BuildRecord | None) -> dict[str, Any]:
@@ -139,15 +133,14 @@ def _measured_document(record: BuildRecord | None) -> dict[str, Any]:
     }
 
 
-def _print_measured(record: BuildRecord) -> None:
+def _measured(record: BuildRecord) -> Iterator[Section]:
     for name in SECTIONS:
-        if lines := list(SECTIONS.find(name).make(record)):
-            print_line()
-            print_lines(lines)
+        if found := SECTIONS.find(name).make(record):
+            yield replace(found, key=name, title=SECTIONS.find(name).summary.capitalize())
     if (answer := record.smoke) is not None:
-        print_line()
         told = f"{answer.deployment} on {answer.instance}, {answer.asked}, {answer.seconds:.2f} s"
-        print_line(f"answered   {told}")
+        parts = (Pairs((Pair("answered", told),)),)
+        yield Section(key="answered", title="What its deployment answered", parts=parts)
 
 
 def _hints_of(image: StoredImage, bandwidth: float | None, disk: float | None) -> PullHints:
@@ -155,18 +148,16 @@ def _hints_of(image: StoredImage, bandwidth: float | None, disk: float | None) -
     return make_hints(pulled_layers(image), bandwidth or _BANDWIDTH, disks)
 
 
-def _print_hints(hints: PullHints, output_format: str) -> None:
-    if output_format == "json":
-        print_json(hints_document(hints))
-    else:
-        print_report(hints_text(hints))
-
-
-def _said(record: BuildRecord) -> str:
-    """Return the claims of an attached record in one line."""
-    steps = ", ".join(f"{step.name} by {step.tool}" for step in record.steps)
-    made = f"{record.model.name} built by packager {record.packager_version}"
-    return escape(f"a build record, unproven: {made}{', ' + steps if steps else ''}")
+def _attached(records: Sequence[BuildRecord]) -> Iterator[Section]:
+    """Yield the claims of attached records, each in one line."""
+    rows = []
+    for record in records:
+        steps = ", ".join(f"{step.name} by {step.tool}" for step in record.steps)
+        made = f"{record.model.name} built by packager {record.packager_version}"
+        said = f"a build record, unproven: {made}{', ' + steps if steps else ''}"
+        rows.append(Pair("attached", said))
+    if rows:
+        yield Section(key="attached", title="What is attached", parts=(Pairs(tuple(rows)),))
 
 
 def _record_of(image: StoredImage) -> BuildRecord | None:

@@ -19,9 +19,9 @@ from packager.cli.choices import NameChoice
 from packager.cli.field_options import FiniteRange
 from packager.cli.plugins.tables import FAMILIES, TABLES
 from packager.cli.shared_options import catalog_option, format_option_of
-from packager.cli.terminal import print_json, print_lines, print_text
+from packager.cli.terminal import print_result, print_text
 from packager.core.errors import UsageError
-from packager.core.reports.text import table_lines
+from packager.core.reports.report import Report, Words, one_section, plain_table
 from packager.core.text import escape
 from packager.core.user_catalog import UserCatalog
 from packager.engines.load_formats import list_load_formats
@@ -118,12 +118,10 @@ def list_(
             hint=f"{what} can be filtered by TEXT{', ' + usable if usable else ''}",
         )
     records = _records(what, catalog_file, filters, text)
-    if output_format == "json":
-        print_json(records)
-    elif output_format == "csv":
+    if output_format == "csv":
         print_text(_csv(records))
     else:
-        print_lines(_table(what, records))
+        print_result(output_format, records, _report(what, records))
 
 
 def _records(
@@ -144,12 +142,12 @@ def _records(
     return listing.with_text(records, text)
 
 
-def _table(what: str, records: list[Record]) -> list[str]:
+def _report(what: str, records: list[Record]) -> Report:
     if not records:
-        return ["nothing of that kind"]
+        return one_section(what, Words("nothing of that kind", is_soft=False))
     columns = _COLUMNS.get(what, tuple(records[0]))
-    rows = [[listing.shown(record[name]) for name in columns] for record in records]
-    return table_lines(columns, rows)
+    rows = ([listing.shown(record[name]) for name in columns] for record in records)
+    return one_section(what, plain_table(columns, rows))
 
 
 def _csv(records: list[Record]) -> str:

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 import click
 
 from packager.cli.run.containers import find_engine, list_runs
-from packager.cli.run.report import run_document, run_lines
+from packager.cli.run.report import run_document, runs_report
 from packager.cli.run.serving import answers
 from packager.cli.shared_options import format_option
-from packager.cli.terminal import note, print_json, print_lines
+from packager.cli.terminal import note, print_result
 
 
 @click.command()
@@ -25,9 +25,8 @@ def ps(output_format: str) -> None:
     packager ps
     """
     runs = [(run, answers(run.url)) for run in list_runs(find_engine())]
-    if output_format == "json":
-        print_json([run_document(run, answers=ready) for run, ready in runs])
-    elif runs:
-        print_lines(run_lines(runs, datetime.now(UTC)))
+    documents = [run_document(run, answers=ready) for run, ready in runs]
+    if runs or output_format == "json":
+        print_result(output_format, documents, runs_report(runs, datetime.now(UTC)))
     else:
         note("nothing runs: `packager run MODEL` starts a model")

@@ -10,14 +10,14 @@ import click
 
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.shared_options import format_option
-from packager.cli.terminal import print_json, print_line, print_lines, warn
+from packager.cli.terminal import print_json, print_line, print_lines, print_result, warn
 from packager.cli.wiring.settings import Settings
 from packager.cli.wiring.steps import gpus_here
 from packager.cli.wiring.techniques import environments_for, tool_names
 from packager.core.errors import NotFound
 from packager.core.events import StagesEvent
 from packager.core.tool import Build
-from packager.optimize.steps.tools.report import ToolBuild, ToolRow, tool_documents, tool_lines
+from packager.optimize.steps.tools.report import ToolBuild, ToolRow, tool_documents, tools_report
 
 if TYPE_CHECKING:
     from packager.optimize.steps.tools.environments import Environments, Installed
@@ -53,10 +53,7 @@ def list_(output_format: str) -> None:
     installed = environments.installed()
     rows = [_row(environments, name, installed) for name in tool_names(warn)]
     gpus = gpus_here(settings)
-    if output_format == "json":
-        print_json(tool_documents(rows, gpus))
-        return
-    print_lines(tool_lines(rows, gpus))
+    print_result(output_format, tool_documents(rows, gpus), tools_report(rows, gpus))
 
 
 def _row(environments: Environments, name: str, installed: Iterable[Installed]) -> ToolRow:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -19,6 +19,7 @@ from packager.catalog.machine import describe_machine, nvidia_driver
 from packager.core.devices import Gpus
 from packager.core.errors import PackagerError
 from packager.core.files.atomic import home_dir
+from packager.core.reports.report import Lines, Report, Row, Table, one_section, word_columns
 from packager.core.text import hide_userinfo
 from packager.core.units import decimal, gib
 from packager.core.values import dataclass
@@ -66,6 +67,23 @@ def examine(
     ]
     # Addresses may have been set with a name and a password.
     return [replace(one, found=hide_userinfo(one.found)) for one in checks]
+
+
+def doctor_report(checks: Sequence[Check]) -> Report:
+    """Return each check with what it is needed for, and its fix."""
+    lines: list[str] = []
+    for check in checks:
+        mark = "ok     " if check.status == "ok" else "missing"
+        lines.append(f"{mark}  {check.name}: {check.found}")
+        if check.fix:
+            lines += (f"         needed for {check.needed_for}", f"         fix: {check.fix}")
+    rows = (
+        Row((check.name, check.status, check.found, check.needed_for, check.fix))
+        for check in checks
+    )
+    columns = word_columns("check", "status", "found", "needed for", "fix")
+    table = Table(columns=columns, rows=tuple(rows), caption="Checks and fixes", medium="page")
+    return one_section("This machine", Lines(tuple(lines)), table)
 
 
 def _python() -> Check:

@@ -9,7 +9,7 @@ implementation that departs from it, and imports when it is called.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     )
     from packager.core.record import BuildRecord
     from packager.core.references import ImageTarget
+    from packager.core.reports.report import Section
     from packager.images.digest_index import DigestIndex
     from packager.images.opened import OpenImage
 
@@ -55,7 +56,7 @@ CompilerRow: TypeAlias = "Row[[], Compiler]"
 TreeRow: TypeAlias = "Row[[], TreeReader]"
 DeployerRow: TypeAlias = "Row[[], Deployer[Any]]"
 RouteRow: TypeAlias = "Row[[str, Mapping[str, str]], Route]"
-SectionRow: TypeAlias = "Row[[BuildRecord], Iterator[str]]"
+SectionRow: TypeAlias = "Row[[BuildRecord], Section | None]"
 
 
 def _local_source(context: SourceContext) -> ModelSource:

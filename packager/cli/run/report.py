@@ -8,7 +8,7 @@ from typing import Any
 
 from packager.cli.run.clients import Address, curl_line, python_lines
 from packager.cli.run.containers import Run
-from packager.core.reports.text import table_lines
+from packager.core.reports.report import Report, one_section, plain_table
 from packager.core.values import dataclass
 from packager.optimize.cache.report import age
 
@@ -62,13 +62,14 @@ def end_lines(serving: Serving) -> list[str]:
     return ["Ctrl-C ends it, running requests first"]
 
 
-def run_lines(runs: Sequence[tuple[Run, bool]], now: datetime) -> list[str]:
+def runs_report(runs: Sequence[tuple[Run, bool]], now: datetime) -> Report:
     """Return a table of runs, each with whether it answers."""
     rows = [
         (run.name, run.model, state_of(run, answers=answers), run.url or "-", age_of(run, now))
         for run, answers in runs
     ]
-    return table_lines(("NAME", "MODEL", "STATE", "ADDRESS", "STARTED"), rows)
+    header = ("NAME", "MODEL", "STATE", "ADDRESS", "STARTED")
+    return one_section("Models that run here", plain_table(header, rows))
 
 
 def run_document(run: Run, *, answers: bool) -> dict[str, Any]:

@@ -7,6 +7,7 @@ the two only.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from packager.core.findings import Finding
@@ -50,6 +51,7 @@ class Lines:
 
     lines: tuple[str, ...]
     medium: Medium = "text"
+    is_exact: bool = False  # in text as long as they are: a file
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +249,19 @@ class Report:
     footer: str = ""
     packager: str = ""  # the version that made it
     is_wide: bool = False
+
+
+def one_section(title: str, *parts: Part) -> Report:
+    """Return a report of one section."""
+    return Report(title=title, sections=(Section(key="all", title=title, parts=parts),))
+
+
+def plain_table(
+    names: Iterable[str], rows: Iterable[Sequence[str]], numbers: frozenset[str] = frozenset()
+) -> Table:
+    """Return a table of cells; the columns in `numbers` hold numbers."""
+    columns = tuple(Column(name, is_number=name in numbers) for name in names)
+    return Table(columns=columns, rows=tuple(Row(tuple(row)) for row in rows), is_sorted=True)
 
 
 def word_columns(*names: str) -> tuple[Column, ...]:

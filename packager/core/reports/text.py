@@ -92,7 +92,8 @@ def _part_lines(part: Part) -> Iterable[str]:
             text = escape(part.text)
             return wrapped(part.label, text) if part.label or part.is_soft else fitted_line(text)
         case Lines():
-            return map(escape, part.lines)
+            lines = map(escape, part.lines)
+            return lines if part.is_exact else fitted_lines(lines)
         case Table():
             return _part_of_table(part)
         case Bar():
@@ -111,7 +112,8 @@ def _pair_lines(part: Pairs) -> Iterator[str]:
     rows = [(escape(one.label), escape(one.text)) for one in part.rows if one.text]
     if part.is_listed:
         width = max((cell_width(label) for label, _ in rows), default=0)
-        yield from (f"  {padded(label, width)}  {text}" for label, text in rows)
+        for label, text in rows:
+            yield from fitted_line(f"  {padded(label, width)}  {text}")
         return
     for label, text in rows:
         yield from wrapped(label, text)
@@ -149,7 +151,7 @@ def _chart_lines(part: Chart) -> Iterator[str]:
     from packager.core.reports.charts import text_chart  # few reports have one
 
     yield ""
-    yield escape(part.caption)
+    yield from fitted_line(escape(part.caption))
     width = min(_CHART, page_width() - _AXIS)
     yield from text_chart(part.series, x_label=part.x_label, y_label=part.y_label, width=width)
 
@@ -213,14 +215,15 @@ def fitted_line(line: str, width: int | None = None) -> list[str]:
     pieces = _pieces(text, width - hang)
     lines: list[str] = []
     for piece, after in zip(pieces, [*pieces[1:], None], strict=True):
-        room = width - cell_width(begun) - (2 if after is not None and after.is_option else 0)
+        end = 2 if after is not None and after.is_option else 0  # cells of the backslash
+        room = width - cell_width(begun) - end
         is_first = begun == found["label"]
         needed = cell_width(piece.text if is_first else piece.spaced)
         # After a label alone only what fits into a line of its own.
         if begun.strip() and needed > room and (not is_first or needed < width):
             lines.append(begun.rstrip() + (" \\" if piece.is_option else ""))
             # What is longer than the rest of a line may begin further left.
-            begun = " " * max(min(hang, width - cell_width(piece.text)), 1) + piece.text
+            begun = " " * max(min(hang, width - end - cell_width(piece.text)), 1) + piece.text
         else:
             begun += piece.text if is_first else piece.spaced
     return [*lines, begun]
@@ -275,7 +278,12 @@ def _pieces(text: str, width: int) -> list[_Piece]:
 
 
 def _belongs(last: str, word: str) -> bool:
-    """Return whether a word stays with the last one: a unit, a factor, the value of an option."""
+    """Return whether a word stays with the last one: a unit, a factor, the value of an option.
+
+    So does the backslash of a command that was broken before.
+    """
+    if word == "\\" and last:
+        return True
     before = last.rpartition(" ")[2]
     if _NUMBER.fullmatch(before):
         return _UNIT.fullmatch(word) is not None

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from packager.core.errors import NotFound
-from packager.core.reports.text import table_lines
-from packager.core.text import escape
+from packager.core.reports.report import Report, one_section, plain_table
 from packager.images.rootfs.node import FileNode, NodeKind, Path
 from packager.images.rootfs.tree import Directory, FileTree, PathBlocked, parts_of, show
 
@@ -35,18 +34,19 @@ def files_document(reference: str, tree: FileTree, below: str) -> dict[str, Any]
     return {"reference": reference, "files": files}
 
 
-def files_text(reference: str, tree: FileTree, below: str) -> str:
-    """Return the same as lines: mode, owner, bytes and path, as `ls -ln` shows them."""
+def files_report(reference: str, tree: FileTree, below: str) -> Report:
+    """Return the same as a table: mode, owner, bytes and path, as `ls -ln` shows them."""
     rows = [
         (
             stat.filemode(_FORMATS[node.kind] | node.mode),
             f"{node.uid}:{node.gid}",
             f"{node.size:,}" if node.kind == "file" else "",
-            escape(show(path) + (f" -> {_text(node.target)}" if node.target else "")),
+            show(path) + (f" -> {_text(node.target)}" if node.target else ""),
         )
         for path, node in _files(reference, tree, below)
     ]
-    return "\n".join(table_lines(("mode", "owner", "bytes", "path"), rows))
+    table = plain_table(("mode", "owner", "bytes", "path"), rows, frozenset({"bytes"}))
+    return one_section(f"Files of {reference}", table)
 
 
 def _files(reference: str, tree: FileTree, below: str) -> Iterator[tuple[Path, FileNode]]:

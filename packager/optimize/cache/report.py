@@ -1,4 +1,4 @@
-"""Text about the artifact cache: entries, operations, and explanations of misses."""
+"""Reports of the artifact cache: entries, operations, and explanations of misses."""
 
 from __future__ import annotations
 
@@ -12,24 +12,34 @@ from artifact_cache.gc import Collected
 from artifact_cache.negative import Failure
 from artifact_cache.stats import Total
 from packager.core.cached import EntryDetails, EntrySummary, Statistics, difference_name
-from packager.core.reports.text import table_lines, wrapped
-from packager.core.text import escape, joined, quoted_lines
+from packager.core.reports.report import (
+    Lines,
+    Pair,
+    Pairs,
+    Report,
+    Section,
+    Words,
+    one_section,
+    plain_table,
+)
+from packager.core.text import quoted_lines
 from packager.core.units import decimal
 from packager.optimize.steps.report import duration
 
+_CACHE = "Artifact cache"
 _SHOWN = 12  # digits of a key
 _LINES = 20  # differences of one entry; other models differ in most of their fields
 
 
-def list_text(found: Sequence[EntrySummary], now: float) -> str:
-    """A line an entry, and a sum."""
+def list_report(found: Sequence[EntrySummary], now: float) -> Report:
+    """Return a row an entry, and a sum."""
     if not found:
-        return "the cache is empty"
+        return one_section(_CACHE, Words("the cache is empty", is_soft=False))
     rows = [
         (
             one.shown,
             one.kind,
-            escape(one.model) or "-",
+            one.model or "-",
             decimal(one.bytes),
             age(now - one.built_at),
             age(now - one.used_at),
@@ -40,7 +50,8 @@ def list_text(found: Sequence[EntrySummary], now: float) -> str:
     ]
     header = ("key", "kind", "model", "size", "built", "used", "took", "")
     total = sum(one.bytes for one in found)
-    return joined([*table_lines(header, rows), f"{entries(len(found))}, {decimal(total)}"])
+    told = Words(f"{entries(len(found))}, {decimal(total)}", is_soft=False)
+    return one_section(_CACHE, plain_table(header, rows), told)
 
 
 def entries(count: int) -> str:
@@ -48,37 +59,46 @@ def entries(count: int) -> str:
     return "1 entry" if count == 1 else f"{count} entries"
 
 
-def show_text(shown: EntryDetails, now: float) -> str:
+def show_report(shown: EntryDetails, now: float) -> Report:
     """Describe an entry: its kind, origin, files and key document."""
     entry = shown.entry
     signers = ", ".join(one.keyid[:_SHOWN] for one in entry.signatures)
     took = f"; took {duration(entry.build_s)}" if entry.build_s else ""
     writer = entry.writer.builder_id or "unknown builder"
-    lines = [
-        *wrapped("key", entry.key),
-        *wrapped("kind", entry.kind),
-        *wrapped("model", entry.labels.get("model", "")),
-        *wrapped(
+    facts = (
+        Pair("key", entry.key),
+        Pair("kind", entry.kind),
+        Pair("model", entry.labels.get("model", "")),
+        Pair(
             "built",
             f"{age(now - entry.built_at)} by {writer}, packager "
             f"{entry.writer.version or '?'}{took}",
         ),
-        *wrapped("used", age(now - shown.used_at)),
-        *wrapped("found in", shown.tier),
-        *wrapped("signed by", signers or "nobody"),
-        *wrapped("pinned by", ", ".join(shown.pins)),
-        *wrapped("refused", shown.refused),
-        *wrapped("size", f"{decimal(entry.total_bytes)} in {len(entry.outputs)} files"),
-        "",
-        *table_lines(
-            ("file", "size", "sha256"),
-            [(one.path, decimal(one.size), one.sha256[:_SHOWN]) for one in entry.outputs],
+        Pair("used", age(now - shown.used_at)),
+        Pair("found in", shown.tier),
+        Pair("signed by", signers or "nobody"),
+        Pair("pinned by", ", ".join(shown.pins)),
+        Pair("refused", shown.refused),
+        Pair("size", f"{decimal(entry.total_bytes)} in {len(entry.outputs)} files"),
+    )
+    files = [(one.path, decimal(one.size), one.sha256[:_SHOWN]) for one in entry.outputs]
+    keys = (f"  {pointer}  {_value(value)}" for pointer, value in leaves(entry.keydoc))
+    decides = "what decides it"
+    return Report(
+        kind=_CACHE,
+        title=entry.key,
+        sections=(
+            Section(key="entry", title="The entry", parts=(Pairs(facts),)),
+            Section(
+                key="files",
+                title="Files",
+                parts=(plain_table(("file", "size", "sha256"), files),),
+            ),
+            Section(
+                key="key", title="What decides it", heading=decides, parts=(Lines(tuple(keys), ""),)
+            ),
         ),
-        "",
-        "what decides it",
-        *(f"  {pointer}  {_value(value)}" for pointer, value in leaves(entry.keydoc)),
-    ]
-    return joined(lines)
+    )
 
 
 def entry_document(shown: EntryDetails) -> dict[str, Any]:
@@ -100,36 +120,34 @@ def statistics_document(found: Statistics) -> dict[str, Any]:
     return {**asdict(found), "hit_rate": hit_rate(found.totals)}
 
 
-def statistics_text(found: Statistics) -> str:
+def statistics_report(found: Statistics) -> Report:
     """Return the cache's contents and counters, tier by tier."""
-    lines = [
-        *wrapped("place", found.place),
-        *wrapped("can", found.capability),
-        *wrapped("holds", f"{entries(found.entries)}, {decimal(found.bytes)} on the disk"),
-    ]
+    holds = f"{entries(found.entries)}, {decimal(found.bytes)} on the disk"
+    told = [Pair("place", found.place), Pair("can", found.capability), Pair("holds", holds)]
     for kind, (count, size) in found.by_kind.items():
-        lines += wrapped("", f"{kind}: {count}, {decimal(size)}")
+        told.append(Pair("", f"{kind}: {count}, {decimal(size)}"))
     if found.failures:
-        lines += wrapped("failed", f"{found.failures}; `packager cache failures` shows them")
-    hits = [one for one in found.totals if one.event == "hit"]
+        told.append(Pair("failed", f"{found.failures}; `packager cache failures` shows them"))
     rate = hit_rate(found.totals)
     if rate is not None:
-        saved = sum(one.seconds for one in hits)
-        lines += wrapped("hits", f"{rate * 100:.0f} % of look-ups, {duration(saved)} saved")
-    if found.totals:
-        rows = [
-            (
-                one.tier,
-                one.kind,
-                one.event,
-                f"{one.count:,}",
-                decimal(one.bytes) if one.bytes else "",
-                duration(one.seconds) if one.seconds else "",
-            )
-            for one in found.totals
-        ]
-        lines += ["", *table_lines(("tier", "kind", "event", "count", "bytes", "time"), rows)]
-    return joined(lines)
+        saved = sum(one.seconds for one in found.totals if one.event == "hit")
+        told.append(Pair("hits", f"{rate * 100:.0f} % of look-ups, {duration(saved)} saved"))
+    rows = [
+        (
+            one.tier,
+            one.kind,
+            one.event,
+            f"{one.count:,}",
+            decimal(one.bytes) if one.bytes else "",
+            duration(one.seconds) if one.seconds else "",
+        )
+        for one in found.totals
+    ]
+    counted = plain_table(("tier", "kind", "event", "count", "bytes", "time"), rows)
+    sections = [Section(key="holds", title="What it holds", parts=(Pairs(tuple(told)),))]
+    if rows:
+        sections.append(Section(key="counts", title="Look-ups and writes", parts=(counted,)))
+    return Report(title=_CACHE, sections=tuple(sections))
 
 
 def hit_rate(totals: Iterable[Total]) -> float | None:
@@ -147,7 +165,7 @@ def checked_document(found: Checked) -> dict[str, Any]:
     return {**asdict(found), "sound": found.sound}
 
 
-def checked_text(found: Checked, seconds: float) -> str:
+def checked_report(found: Checked, seconds: float) -> Report:
     """Return the result of a check."""
     rate = f", {decimal(found.bytes / seconds)}/s" if seconds > 1 else ""
     lines = [
@@ -163,9 +181,8 @@ def checked_text(found: Checked, seconds: float) -> str:
         lines.append(f"{found.newer} entries of later versions were left alone")
     if found.refused:
         lines.append(f"{found.refused} entries are not signed by a trusted key, and not used")
-    for problem in found.problems:
-        lines.append(f"{problem.action:<10} {problem.what} {problem.reason}")
-    return joined(lines)
+    lines += [f"{one.action:<10} {one.what} {one.reason}" for one in found.problems]
+    return one_section(_CACHE, Lines(tuple(lines), ""))
 
 
 def collected_document(found: Collected) -> dict[str, Any]:
@@ -177,24 +194,21 @@ def collected_document(found: Collected) -> dict[str, Any]:
     return {**asdict(found), "by_model": by_model}
 
 
-def collected_text(found: Collected, now: float) -> str:
+def collected_report(found: Collected, now: float) -> Report:
     """Describe what was collected, or would be in a dry run."""
     would = "would go" if found.dry_run else "went"
-    lines = []
-    if found.removed:
-        rows = [
-            (
-                one.key[:_SHOWN],
-                one.kind,
-                one.model or "-",
-                decimal(one.bytes),
-                age(now - one.used_at),
-                "unused for too long" if one.reason == "age" else "to fit the size",
-            )
-            for one in found.removed
-        ]
-        lines += table_lines(("key", "kind", "model", "size", "used", f"{would} because"), rows)
-    lines.append(
+    rows = [
+        (
+            one.key[:_SHOWN],
+            one.kind,
+            one.model or "-",
+            decimal(one.bytes),
+            age(now - one.used_at),
+            "unused for too long" if one.reason == "age" else "to fit the size",
+        )
+        for one in found.removed
+    ]
+    sum_ = (
         f"{entries(len(found.removed))} and {decimal(found.bytes)} {would}"
         + (
             f", {decimal(found.orphan_bytes)} of it belonged to no entry"
@@ -205,30 +219,34 @@ def collected_text(found: Collected, now: float) -> str:
         + f"; {entries(found.kept_entries)} and {decimal(found.kept_bytes)} stay"
         + (f", {found.pinned_entries} of them pinned" if found.pinned_entries else "")
     )
-    if found.problem:
-        lines.append(f"not everything was done: {found.problem}")
-    return joined(lines)
+    table = plain_table(("key", "kind", "model", "size", "used", f"{would} because"), rows)
+    told = [sum_, *([f"not everything was done: {found.problem}"] if found.problem else ())]
+    removed = (table,) if rows else ()
+    return one_section(_CACHE, *removed, *(Words(words, is_soft=False) for words in told))
 
 
-def failures_text(found: Sequence[Failure], now: float) -> str:
+def failures_report(found: Sequence[Failure], now: float) -> Report:
     """Return the recorded failures, and which are not retried for a while."""
-    if not found:
-        return "nothing has failed"
-    lines = []
+    return one_section(_CACHE, Lines(tuple(_failure_lines(found, now)), ""))
+
+
+def failure_report(one: Failure, now: float) -> Report:
+    """Return a failure with its log."""
+    lines = (*_failure_lines([one], now), "", *quoted_lines(one.log))
+    return one_section(_CACHE, Lines(lines, ""))
+
+
+def _failure_lines(found: Sequence[Failure], now: float) -> Iterator[str]:
     for one in found:
         until = (
             f"not tried again for {span(one.expires_at - now)}"
             if one.stands(now)
             else "tried again on request"
         )
-        lines.append(f"{one.key[:_SHOWN]}  {one.kind}  {age(now - one.failed_at)}, {until}")
-        lines.append(f"              {one.reason.splitlines()[0] if one.reason else ''}")
-    return joined(lines)
-
-
-def failure_text(one: Failure, now: float) -> str:
-    """A failure with its log."""
-    return "\n".join([failures_text([one], now), "", *quoted_lines(one.log)])
+        yield f"{one.key[:_SHOWN]}  {one.kind}  {age(now - one.failed_at)}, {until}"
+        yield f"              {one.reason.splitlines()[0] if one.reason else ''}"
+    if not found:
+        yield "nothing has failed"
 
 
 def explanation_lines(found: Mapping[str, Any], now: float) -> Iterator[str]:

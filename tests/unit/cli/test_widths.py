@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from packager.cli.terminal import print_report, print_value
 from packager.core.reports.report import Command, Lines, Pair, Pairs, Report, Section, Words
-from packager.core.reports.text import fitted_lines, page_of, report_lines
+from packager.core.reports.text import fitted_lines, page_of, report_lines, report_text
 from packager.estimate.performance.startup import image_of_plan, predict_startup
-from packager.images.report import inspect_text
+from packager.images.report import inspect_report
 from packager.pipeline.report_page import plan_report
 from packager.pipeline.report_plan import PlanPage
 from tests.support.bench_reports import REPORTS as BENCHMARKS
@@ -61,7 +61,7 @@ REPORTS: dict[str, Callable[[], list[str]]] = {
     "plan": plan,
     "benchmark": lambda: bench_lines(BENCHMARKS["quantized"]()),
     "benchmark of long names": lambda: bench_lines(BENCHMARKS["long names"]()),
-    "inspect": lambda: inspect_text(image()).splitlines(),
+    "inspect": lambda: report_text(inspect_report(image())).splitlines(),
     "made up": made_up,
 }
 

@@ -7,9 +7,10 @@ import tomllib
 import pytest
 import yaml
 
+from packager.core.reports.text import report_text
 from packager.core.units import GIB, MIB, parse_rate
 from packager.images.pull_hints import Disk, Packed, PulledLayer, make_hints, packed_of
-from packager.images.pull_report import hints_document, hints_text, pulled_layers
+from packager.images.pull_report import hints_document, hints_report, pulled_layers
 from tests.support.cases import cases_of, read_tables, shows
 from tests.support.stored_images import SERVING, image
 
@@ -123,6 +124,6 @@ def test_every_setting_names_its_source() -> None:
 
     assert hints.layers == len(SERVING)
     assert all(one.source and one.why for one in hints.settings)
-    text = hints_text(hints)
+    text = report_text(hints_report(hints))
     assert all(one.name in text for one in hints.settings)
     assert hints_document(hints)["files"][0]["path"] == "/etc/containerd/conf.d/pull.toml"

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packager.core.errors import ProtocolFailed
+from packager.core.reports.text import report_text
 from packager.images.compare import compare
 from packager.images.oci import sha256
-from packager.images.report import diff_text, inspect_document, inspect_text
+from packager.images.report import diff_report, inspect_document, inspect_report
 from packager.images.stored import parse_stored
 from tests.support.stored_images import image
 
@@ -43,9 +44,9 @@ def test_whatever_a_configuration_holds_the_image_can_be_shown(
 
     found = parse_stored("x", json.dumps(manifest).encode(), config)
 
-    assert inspect_text(found, [found])
+    assert report_text(inspect_report(found, [found]))
     assert json.dumps(inspect_document(found))
-    assert diff_text(compare(image(), found))
+    assert report_text(diff_report(compare(image(), found)))
 
 
 def test_a_manifest_that_is_also_an_index_is_refused() -> None:
@@ -64,4 +65,4 @@ def test_another_configuration_than_the_manifests_is_refused() -> None:
 def test_names_cannot_steer_the_terminal() -> None:
     record = {"model": {"source": "local", "name": "a\x1b[2Jb"}}
 
-    assert "\x1b" not in inspect_text(image(record=record))
+    assert "\x1b" not in report_text(inspect_report(image(record=record)))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from artifact_cache.negative import Failure
-from packager.addons.bench.draft_measure.report import speculation_lines
+from packager.addons.bench.draft_measure.report import draft_report
 from packager.addons.fleet.report import outcome_lines, plan_lines, refusal_lines
 from packager.cli.terminal import print_lines, print_text
 from packager.core.cached import EntrySummary, Statistics
@@ -19,19 +19,25 @@ from packager.core.errors import PlanRejected
 from packager.core.findings import Finding
 from packager.core.recipe import CacheStatus
 from packager.core.record import RecordedStep
-from packager.core.reports.text import finding_lines, right_table_lines, table_lines
+from packager.core.reports.text import (
+    finding_lines,
+    report_lines,
+    report_text,
+    right_table_lines,
+    table_lines,
+)
 from packager.core.techniques import Rejected
 from packager.core.training import TrainingTexts
 from packager.core.warmup import Outcome, WarmPlan
 from packager.estimate.performance.ranking import SkippedInstance, rank
 from packager.optimize.cache.report import (
     explanation_lines,
-    failure_text,
-    failures_text,
-    list_text,
-    statistics_text,
+    failure_report,
+    failures_report,
+    list_report,
+    statistics_report,
 )
-from packager.optimize.drafts.train.report import training_lines
+from packager.optimize.drafts.train.report import training_report
 from packager.optimize.steps.report import forecast_sentences, ran_lines
 from packager.pipeline.report_plan import PlanPage, rejection_lines
 from tests.support.cases import read_tables
@@ -100,23 +106,27 @@ REPORTS: dict[str, Callable[[], Any]] = {
     "warm plan": lambda: plan_lines(WARM_PLAN),
     "refused requests": lambda: refusal_lines(WARM_PLAN),
     "ended jobs": lambda: outcome_lines([Outcome(job=JOB, state="failed", reason=HOSTILE)]),
-    "speculation": lambda: speculation_lines(hostile_speculation()),
-    "training": lambda: training_lines(
-        DONE,
-        TrainingTexts(train=replace(TEXTS, source=HOSTILE), held_out=TEXTS),
-        HOSTILE,
-        Path(HOSTILE),
+    "speculation": lambda: report_lines(draft_report(hostile_speculation())),
+    "training": lambda: report_lines(
+        training_report(
+            DONE,
+            TrainingTexts(train=replace(TEXTS, source=HOSTILE), held_out=TEXTS),
+            HOSTILE,
+            Path(HOSTILE),
+        )
     ),
     "forecasts": lambda: forecast_sentences(
         [CacheStatus(step=HOSTILE, tool=HOSTILE, state="unknown", reason=HOSTILE)]
     ),
     "steps that ran": lambda: ran_lines([RecordedStep(name=HOSTILE, tool=HOSTILE)]),
-    "entries": lambda: list_text([EntrySummary(**TABLES["entry"], key="0" * 64)], 9.0),
-    "statistics": lambda: statistics_text(
-        Statistics(**TABLES["statistics"], by_kind={HOSTILE: (1, 1)}, totals=())
+    "entries": lambda: report_text(
+        list_report([EntrySummary(**TABLES["entry"], key="0" * 64)], 9.0)
     ),
-    "failures": lambda: failures_text([FAILURE], 1.0),
-    "log of a failure": lambda: failure_text(FAILURE, 1.0),
+    "statistics": lambda: report_text(
+        statistics_report(Statistics(**TABLES["statistics"], by_kind={HOSTILE: (1, 1)}, totals=()))
+    ),
+    "failures": lambda: report_text(failures_report([FAILURE], 1.0)),
+    "log of a failure": lambda: report_text(failure_report(FAILURE, 1.0)),
     "explanation": lambda: explanation_lines(TABLES["explanation"], 9.0),
 }
 

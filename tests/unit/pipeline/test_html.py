@@ -105,3 +105,12 @@ def test_the_chart_marks_the_chosen_point() -> None:
 
     assert page.count('class="halo"') == 1
     assert "tokens per second for one reader" in page
+
+
+def test_the_reason_of_an_instance_spans_the_figures_that_it_has_not() -> None:
+    options = [option_on("ml.g5.12xlarge", "cost")]
+    page = ranking_html(
+        rank(options, [SkippedInstance("ml.g4dn.xlarge", "too small")], "cost"), "m"
+    )
+
+    assert re.search(r'<tr class="none no">.*<td colspan="10">too small</td></tr>', page)

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from packager.addons.bench.draft_measure.report import speculation_lines
+from packager.addons.bench.draft_measure.report import draft_report
 from packager.addons.bench.draft_measure.run import DraftMeasureOptions
 from packager.addons.bench.draft_measure.run import measure as run_measurement
 from packager.addons.bench.draft_measure.servers import AUTO, Opener, is_address, targets
@@ -18,7 +18,7 @@ from packager.cli.field_options import FiniteRange, options_from, take_fields
 from packager.cli.options import container_environment, env_option
 from packager.cli.serving.containers import digests_of, find_image
 from packager.cli.shared_options import format_option
-from packager.cli.terminal import note, print_json, print_lines
+from packager.cli.terminal import note, print_result
 from packager.cli.wiring.settings import state_dir
 from packager.core.errors import SpeculationRejected, UsageError
 from packager.core.files.atomic import check_place, explain_disk_errors, write_atomically
@@ -151,10 +151,7 @@ def measure(
         with explain_disk_errors(output):
             output.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(output, (json_text(document) + "\n").encode())
-    if as_json:
-        print_json(document)
-    else:
-        print_lines(speculation_lines(report))
+    print_result("json" if as_json else "text", document, draft_report(report))
     say(f"in the record {record}" if record else "no build record of it here: --record names one")
     _demand(demands, report)
 

@@ -1,11 +1,12 @@
-"""Report of a draft's measurement, as text."""
+"""Report of a draft's measurement."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from packager.cli.serving.acceptance import source_words
-from packager.core.reports.text import right_table_lines
+from packager.core.reports.report import Lines, Part, Report, Section, plain_table
 from packager.core.speculation import (
     Acceptance,
     Difference,
@@ -14,28 +15,33 @@ from packager.core.speculation import (
     SpeculationReport,
     Speed,
 )
-from packager.core.text import escape
 from packager.core.units import percent
 
 
-def speculation_lines(report: SpeculationReport) -> Iterator[str]:
+def draft_report(report: SpeculationReport) -> Report:
     """Return acceptance, speed by concurrency, and whether the answers are identical."""
     against = f", against {report.plain}" if report.plain else ""
-    yield escape(f"{report.server}{against}")
-    yield escape(
-        f"{report.samples} prompts of {report.data!r}, up to {report.max_tokens} tokens each"
+    about = (
+        f"{report.server}{against}",
+        f"{report.samples} prompts of {report.data!r}, up to {report.max_tokens} tokens each",
     )
-    yield ""
-    yield from _acceptance_lines(report.acceptance)
-    yield ""
-    yield from _speed_lines(report.speeds)
-    yield ""
-    if report.sameness is None:
-        yield "answers     not compared: there is no plain server"
-    else:
-        yield from map(escape, _sameness_lines(report.sameness))
-    for reason in report.failures:
-        yield escape(f"failed      {reason}")
+    same = (
+        ["answers     not compared: there is no plain server"]
+        if report.sameness is None
+        else list(_sameness_lines(report.sameness))
+    )
+    same += [f"failed      {reason}" for reason in report.failures]
+    accepted = Lines(tuple(_acceptance_lines(report.acceptance)), "")
+    return Report(
+        kind="Draft, measured",
+        title=report.server,
+        sections=(
+            Section(key="about", title="What was measured", parts=(Lines(about, ""),)),
+            Section(key="accepted", title="Acceptance", parts=(accepted,)),
+            Section(key="speed", title="Speed", parts=tuple(_speed_parts(report.speeds))),
+            Section(key="answers", title="Answers", parts=(Lines(tuple(same), ""),)),
+        ),
+    )
 
 
 def _acceptance_lines(found: Acceptance | None) -> Iterator[str]:
@@ -58,7 +64,7 @@ def _acceptance_lines(found: Acceptance | None) -> Iterator[str]:
         yield f"            by position {', '.join(map(percent, found.by_position))}"
 
 
-def _speed_lines(speeds: Sequence[Speed]) -> Iterator[str]:
+def _speed_parts(speeds: Sequence[Speed]) -> Iterator[Part]:
     if any(speed.plain for speed in speeds):
         header: tuple[str, ...] = (
             *("concurrency", "tok/s", "plain", "speed-up"),
@@ -68,14 +74,13 @@ def _speed_lines(speeds: Sequence[Speed]) -> Iterator[str]:
     else:
         header = ("concurrency", "tok/s", "TTFT p50", "TPOT p50", "TPOT p95")
         rows = [_row_of_one(speed) for speed in speeds]
-    yield from right_table_lines(header, rows)
+    table = plain_table(header, rows, frozenset(header))
+    yield replace(table, is_right=True, indent=2, caption="Speed by requests at once")
     for speed in speeds:
         for name, load in (("", speed.speculative), (" without the draft", speed.plain)):
             if load is not None and load.failed:
-                yield (
-                    f"  {load.failed} of {load.requests} requests failed at concurrency "
-                    f"{speed.concurrency}{name}"
-                )
+                told = f"  {load.failed} of {load.requests} requests failed at concurrency "
+                yield Lines((f"{told}{speed.concurrency}{name}",), "")
 
 
 def _row_of_one(speed: Speed) -> tuple[str, ...]:

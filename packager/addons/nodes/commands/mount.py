@@ -15,11 +15,11 @@ from packager.addons.nodes.mounts.mounts import (
     mount_image,
     unmount_image,
 )
-from packager.addons.nodes.mounts.report import mount_document, mount_lines
+from packager.addons.nodes.mounts.report import mount_document, mounts_report
 from packager.addons.nodes.wiring.node_caches import node_image_services_for
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.shared_options import format_option, image_options
-from packager.cli.terminal import note, print_json, print_lines, print_value
+from packager.cli.terminal import note, print_json, print_result, print_value
 from packager.cli.wiring.settings import Settings, parse_output
 from packager.core.errors import UsageError
 from packager.core.events import StagesEvent
@@ -132,9 +132,7 @@ def _list(image: str | None, output_format: str) -> None:
             f"--list takes no image: {image!r}", hint="it lists everything that is mounted"
         )
     mounts = list_mounts(node_image_services_for(Settings()).mounts)
-    if output_format == "json":
-        print_json([mount_document(one) for one in mounts])
-        return
-    print_lines(mount_lines(mounts))
-    if not mounts:
+    documents = [mount_document(one) for one in mounts]
+    print_result(output_format, documents, mounts_report(mounts))
+    if not mounts and output_format != "json":
         note("nothing is mounted")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from packager.addons.nodes.mounts.mounts import ImageMount
-from packager.core.reports.text import table_lines
+from packager.core.reports.report import Report, one_section, plain_table
 
 _UNKNOWN = "unknown"
 
@@ -23,10 +23,8 @@ def mount_document(mount: ImageMount) -> dict[str, Any]:
     }
 
 
-def mount_lines(mounts: Sequence[ImageMount]) -> list[str]:
-    """Return a table of what is mounted."""
-    if not mounts:
-        return []
+def mounts_report(mounts: Sequence[ImageMount]) -> Report:
+    """Return a table of what is mounted; empty without mounts."""
     rows = [
         (
             str(mount.directory),
@@ -37,4 +35,5 @@ def mount_lines(mounts: Sequence[ImageMount]) -> list[str]:
         )
         for mount in mounts
     ]
-    return table_lines(("directory", "image", "digest", "layers", "proven"), rows)
+    table = plain_table(("directory", "image", "digest", "layers", "proven"), rows)
+    return one_section("Mounted images", *((table,) if rows else ()))

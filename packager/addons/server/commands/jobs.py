@@ -23,7 +23,7 @@ from packager.addons.server.commands.jobs_notes import WaitNotes
 from packager.addons.server.commands.jobs_register import register_model
 from packager.addons.server.commands.jobs_render import render
 from packager.addons.server.jobs.logs import log_lines
-from packager.addons.server.jobs.report import job_document, job_lines, show_document, show_lines
+from packager.addons.server.jobs.report import job_document, jobs_report, show_document, show_report
 from packager.addons.server.jobs.store import JobStore, utc_now
 from packager.addons.server.jobs.values import BackgroundJob, JobQuery, JobStatus
 from packager.addons.server.jobs.waiting import check_all_completed, place_in_queue, wait_for_all
@@ -34,12 +34,17 @@ from packager.addons.server.sagemaker.measured import (
     state_parts,
 )
 from packager.cli.field_options import FiniteRange
-from packager.cli.shared_options import format_option
-from packager.cli.terminal import note, print_json, print_json_text, print_line, print_lines
+from packager.cli.shared_options import format_option, format_option_of
+from packager.cli.terminal import (
+    note,
+    print_json,
+    print_json_text,
+    print_line,
+    print_lines,
+    print_result,
+)
 from packager.cli.wiring.settings import jobs_dir
 from packager.core.errors import PackagerError
-from packager.core.reports.report import Section
-from packager.core.reports.text import section_lines
 from packager.pipeline.records import load_record
 
 
@@ -108,22 +113,19 @@ def ls(
         after=after,
     )
     page = _store().list(query)
-    if output_format == "json":
-        document = {"jobs": [job_document(job) for job in page.jobs], "next": page.token or None}
-        print_json(document)
-        return
-    if page.jobs:
-        print_lines(job_lines(page.jobs, utc_now()))
+    document = {"jobs": [job_document(job) for job in page.jobs], "next": page.token or None}
+    if page.jobs or output_format == "json":
+        print_result(output_format, document, jobs_report(page.jobs, utc_now()))
     else:
         note("there are no such jobs" if query != JobQuery() else "there are no jobs")
-    if page.token:
+    if page.token and output_format != "json":
         note(f"there are more: `packager jobs ls --after {page.token}`, with the same options")
 
 
 @click.command()
 @click.argument("name")
 @kind_option
-@format_option
+@format_option_of("json", "html")
 def show(name: str, kind: str | None, output_format: str) -> None:
     """Show a job in full: its stages, how far it is, why it failed.
 
@@ -134,14 +136,10 @@ def show(name: str, kind: str | None, output_format: str) -> None:
     job = find_job(store, name, kind)
     queue = place_in_queue(store, job) if job.status == "queued" else None
     measured = _measured(job)
-    if output_format == "json":
-        told = {"measured": state_document(measured)} if measured is not None else {}
-        print_json({**show_document(job, queue), **told})
-        return
-    print_lines(show_lines(job, utc_now(), queue))
-    if measured is not None:
-        section = Section(heading="before and after", parts=state_parts(measured))
-        print_lines(("", *section_lines(section)))
+    told = {"measured": state_document(measured)} if measured is not None else {}
+    parts = state_parts(measured) if measured is not None else ()
+    document = {**show_document(job, queue), **told}
+    print_result(output_format, document, show_report(job, utc_now(), queue, parts))
 
 
 @click.command()

@@ -1,9 +1,9 @@
-"""Text and JSON about jobs."""
+"""Reports of jobs, and JSON."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -12,12 +12,20 @@ from packager.addons.server.jobs.folders import result_file
 from packager.addons.server.jobs.progress import Progress, read_progress
 from packager.addons.server.jobs.values import ENDED, BackgroundJob
 from packager.addons.server.jobs.waiting import QueuePlace
-from packager.core.reports.text import table_lines, wrapped
+from packager.core.reports.report import (
+    Pair,
+    Pairs,
+    Part,
+    Report,
+    Section,
+    one_section,
+    plain_table,
+)
 from packager.core.units import counted
 
 
-def job_lines(jobs: Sequence[BackgroundJob], now: datetime) -> list[str]:
-    """Return a line for each job of a list."""
+def jobs_report(jobs: Sequence[BackgroundJob], now: datetime) -> Report:
+    """Return a row for each job of a list."""
     rows = [
         (
             job.name,
@@ -29,28 +37,49 @@ def job_lines(jobs: Sequence[BackgroundJob], now: datetime) -> list[str]:
         )
         for job in jobs
     ]
-    return table_lines(("name", "kind", "status", "stage", "took", "created"), rows)
+    header = ("name", "kind", "status", "stage", "took", "created")
+    return one_section("Jobs", plain_table(header, rows))
 
 
-def show_lines(job: BackgroundJob, now: datetime, queue: QueuePlace | None = None) -> list[str]:
+def show_report(
+    job: BackgroundJob,
+    now: datetime,
+    queue: QueuePlace | None = None,
+    measured: tuple[Part, ...] = (),
+) -> Report:
     """Describe one job in full; `queue` is its place in the queue."""
-    progress = read_progress(job.folder)
     took = f", {clock(_took_s(job, now))}" if job.started else ""
-    lines = [f"{'job':<11}{job.name}, {job.kind}", f"{'status':<11}{job.status}{took}"]
-    lines += wrapped("reason", job.failure)
-    lines += [f"{'waits':<11}{queue.text}"] if queue is not None else []
-    lines.append(f"{'created':<11}{_time(job.created)}")
-    lines += [f"{'started':<11}{_time(job.started)}"] if job.started else []
-    lines += [f"{'ended':<11}{_time(job.ended)}"] if job.ended else []
-    lines += [f"{'starts':<11}{job.attempt}, as its runner was killed"] if job.attempt > 1 else []
-    lines += [f"{'tag':<11}{key}={value}" for key, value in job.asked.tags.items()]
-    lines.append(f"{'folder':<11}{job.folder}")
+    starts = f"{job.attempt}, as its runner was killed" if job.attempt > 1 else ""
+    facts = (
+        Pair("job", f"{job.name}, {job.kind}"),
+        Pair("status", f"{job.status}{took}"),
+        Pair("reason", job.failure),
+        Pair("waits", queue.text if queue is not None else ""),
+        Pair("created", _time(job.created)),
+        Pair("started", _time(job.started) if job.started else ""),
+        Pair("ended", _time(job.ended) if job.ended else ""),
+        Pair("starts", starts),
+        *(Pair("tag", f"{key}={value}") for key, value in job.asked.tags.items()),
+        Pair("folder", str(job.folder)),
+    )
     rows = [
         (f"{number}", stage.name, _stage_state(job, number), shlex.join(stage.arguments))
         for number, stage in enumerate(job.asked.stages, start=1)
     ]
-    lines += ["", *table_lines(("", "stage", "state", "command"), rows)]
-    return [*lines, *_progress_lines(job, progress)]
+    stages = plain_table(("", "stage", "state", "command"), rows)
+    before_after = Section(
+        key="measured", title="Before and after", heading="before and after", parts=measured
+    )
+    return Report(
+        kind="Job",
+        title=job.name,
+        sections=(
+            Section(key="job", title="The job", parts=(Pairs(facts),)),
+            Section(key="stages", title="Stages", parts=(stages,)),
+            *_progress_sections(job, read_progress(job.folder)),
+            *((before_after,) if measured else ()),
+        ),
+    )
 
 
 def job_document(job: BackgroundJob) -> dict[str, Any]:
@@ -123,14 +152,16 @@ def progress_text(progress: Progress) -> str:
     return ", ".join(parts)
 
 
-def _progress_lines(job: BackgroundJob, progress: Progress) -> list[str]:
+def _progress_sections(job: BackgroundJob, progress: Progress) -> Iterator[Section]:
     if not _is_under_way(job) or not progress.steps:
-        return []
+        return
     done = [one for one in progress.steps if one.is_finished]
     rows = [(one.step, one.detail, clock(one.seconds)) for one in done]
-    lines = ["", *table_lines(("step", "", "took"), rows)] if rows else []
-    text = progress_text(progress)
-    return [*lines, "", f"{'now':<11}{text}"] if text else lines
+    if rows:
+        steps = plain_table(("step", "", "took"), rows)
+        yield Section(key="steps", title="Steps that are done", parts=(steps,))
+    if text := progress_text(progress):
+        yield Section(key="now", title="Now", parts=(Pairs((Pair("now", text),)),))
 
 
 def _progress_document(progress: Progress) -> dict[str, Any]:

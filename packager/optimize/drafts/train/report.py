@@ -6,13 +6,13 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from packager.core.text import escape
+from packager.core.reports.report import Lines, Pair, Pairs, Report, one_section
 from packager.core.training import Trained, TrainingTexts
 from packager.core.units import decimal
 from packager.optimize.steps.report import duration
 
 
-def training_lines(done: Trained, texts: TrainingTexts, model: str, output: Path) -> list[str]:
+def training_report(done: Trained, texts: TrainingTexts, model: str, output: Path) -> Report:
     """Return the figures, and the command that builds with the head."""
     report, asked = done.report, done.asked
     before, now = _shares(report.acceptance_before), _shares(report.acceptance)
@@ -39,7 +39,9 @@ def training_lines(done: Trained, texts: TrainingTexts, model: str, output: Path
         ),
         ("next", f"packager build --model {shlex.quote(model)} --draft {_draft(done, output)} …"),
     ]
-    return [escape(f"{label:<9} {text}") for label, text in rows]
+    lines = tuple(f"{label:<9} {text}" for label, text in rows)
+    pairs = tuple(Pair(label, text) for label, text in rows)
+    return one_section(f"Head of {model}", Lines(lines), Pairs(pairs, "page"))
 
 
 def training_document(

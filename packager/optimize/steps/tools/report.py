@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from packager.core.devices import SMALL_BYTES, Gpus
-from packager.core.reports.text import table_lines
+from packager.core.reports.report import Lines, Report, Words, one_section, plain_table
 from packager.core.tool import Build
 from packager.core.units import decimal
 from packager.core.values import dataclass
@@ -33,13 +33,12 @@ class ToolRow:
     builds: tuple[ToolBuild, ...]  # the first is for processors; none in the serving image
 
 
-def tool_lines(rows: Iterable[ToolRow], gpus: Gpus) -> Iterator[str]:
-    """Render a line for each environment, and which of them steps here take."""
-    yield from table_lines(
-        ("name", "torch for", "state", "size", "what"), [row for one in rows for row in _rows(one)]
-    )
-    yield ""
-    yield chosen_build(gpus)
+def tools_report(rows: Iterable[ToolRow], gpus: Gpus) -> Report:
+    """Return a row for each environment, and which of them steps here take."""
+    header = ("name", "torch for", "state", "size", "what")
+    table = plain_table(header, (row for one in rows for row in _rows(one)))
+    chosen = Words(chosen_build(gpus), is_soft=False)
+    return one_section("Tools", table, Lines(("",)), chosen)
 
 
 def tool_documents(rows: Iterable[ToolRow], gpus: Gpus) -> list[dict[str, Any]]:

@@ -16,13 +16,14 @@ from packager.cli.wiring.builds import services_for
 from packager.cli.wiring.settings import Settings, settings_for
 from packager.core.errors import NotReproduced, OutputFailed, UsageError
 from packager.core.record import BuildRecord
+from packager.core.reports.text import report_text
 from packager.core.request import BuildRequest
 from packager.core.tree_manifest import read_manifest
 from packager.core.units import MIB
 from packager.images.blobs import BlobReader
 from packager.images.trees import directory
 from packager.pipeline import pipeline
-from packager.pipeline.report import dry_run_document, dry_run_text
+from packager.pipeline.report import dry_run_document, dry_run_report
 from tests.integration.images.trees.building import DRAFT, MODEL, built, files_in, files_of_image
 from tests.support.cases import read_tables
 from tests.support.doubles.models import write_json, write_model, write_safetensors
@@ -313,7 +314,7 @@ def test_a_dry_run_lists_the_files_and_writes_nothing(tree: Tree) -> None:
     request = BuildRequest(model=MODEL, instance="local", outputs=(f"dir:{tree.root}",))
     assembled = pipeline.assemble(request, services_for(settings_for(request)))
 
-    assert "model-00001-of-00003.safetensors" in dry_run_text(assembled)
+    assert "model-00001-of-00003.safetensors" in report_text(dry_run_report(assembled))
     paths = [file["path"] for file in dry_run_document(assembled)["tree"]]
     assert paths[:2] == ["README.md", "config.json"]
     assert list(tree.work.glob("*tree*")) == []

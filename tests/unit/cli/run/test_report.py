@@ -15,11 +15,12 @@ from packager.cli.run.report import (
     end_lines,
     program_text,
     run_document,
-    run_lines,
+    runs_report,
     serving_document,
     serving_lines,
     state_of,
 )
+from packager.core.reports.text import report_lines
 from tests.support.cases import as_type, cases_of, read_tables
 
 cases = cases_of(__file__)
@@ -32,7 +33,7 @@ SERVING = as_type(TABLES["serving"], Serving)
 
 
 def test_a_table_of_runs() -> None:
-    assert run_lines([(RUN, True), (ENDED, False)], NOW) == TABLES["printed"]
+    assert report_lines(runs_report([(RUN, True), (ENDED, False)], NOW)) == TABLES["printed"]
 
 
 @cases("states", changes={})

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from packager.addons.bench.draft_measure.report import speculation_lines
+from packager.addons.bench.draft_measure.report import draft_report
+from packager.core.reports.text import report_lines
 from packager.core.speculation import Acceptance, Speed
 from tests.support.cases import cases_of, read_tables
 from tests.support.report_values import load_figures, speculation_report
@@ -13,13 +14,15 @@ cases = cases_of(__file__)
 
 
 def test_everything_that_was_measured_is_shown() -> None:
-    assert list(speculation_lines(speculation_report())) == read_tables(__file__)["printed"]
+    assert report_lines(draft_report(speculation_report())) == read_tables(__file__)["printed"]
 
 
 def test_one_server_alone_has_no_columns_of_another() -> None:
     speeds = (Speed(concurrency=2, speculative=load_figures(), plain=None, speedup=None),)
 
-    lines = list(speculation_lines(speculation_report(plain="", speeds=speeds, sameness=None)))
+    lines = list(
+        report_lines(draft_report(speculation_report(plain="", speeds=speeds, sameness=None)))
+    )
 
     assert lines[0] == "shop:eagle"
     assert lines[7:9] == [
@@ -33,7 +36,7 @@ def test_one_server_alone_has_no_columns_of_another() -> None:
 def test_who_told_of_acceptance_is_said(counted: dict[str, Any] | None, said: str) -> None:
     found = Acceptance(**{"length": None, "rate": None} | counted) if counted else None
 
-    assert list(speculation_lines(speculation_report(acceptance=found)))[3] == said
+    assert list(report_lines(draft_report(speculation_report(acceptance=found))))[3] == said
 
 
 @cases("why_answers_part_is_said")
@@ -44,7 +47,7 @@ def test_why_answers_part_is_said(verdict: Any, gap: float | None, said: str) ->
     ties = {"ties": 1, "noise": 0.25} if verdict == "tie" else {}
     report = speculation_report(sameness=same.model_copy(update={"differences": (found,), **ties}))
 
-    lines = list(speculation_lines(report))
+    lines = list(report_lines(draft_report(report)))
 
     assert f"              parts at character 12, token 4, {said}:" in lines
     told = (

@@ -8,10 +8,11 @@ import pytest
 
 from packager.addons.server.commands.jobs_notes import WaitNotes
 from packager.addons.server.jobs.folders import watching
-from packager.addons.server.jobs.report import show_document, show_lines
+from packager.addons.server.jobs.report import show_document, show_report
 from packager.addons.server.jobs.store import JobStore
 from packager.addons.server.jobs.waiting import QueuePlace, place_in_queue
 from packager.core.errors import PackagerError
+from packager.core.reports.text import report_lines
 from tests.support.cases import cases_of, read_tables
 from tests.support.job_values import NOON, new_job
 
@@ -87,6 +88,9 @@ def test_a_job_that_waits_shows_behind_what(store: JobStore) -> None:
     job = store.create(new_job("second"))
     place = place_in_queue(store, job)
 
-    assert show_lines(job, NOON, place)[2] == "waits      place 1 of 1 in the queue, behind 'first'"
+    assert (
+        report_lines(show_report(job, NOON, place))[2]
+        == "waits      place 1 of 1 in the queue, behind 'first'"
+    )
     assert show_document(job, place)["queue"] == {"place": 1, "queued": 1, "running": ("first",)}
     assert show_document(job)["queue"] is None

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from packager.core.devices import Gpus
+from packager.core.reports.text import report_lines
 from packager.optimize.steps.tools.report import (
     ToolBuild,
     ToolRow,
     chosen_build,
     tool_documents,
-    tool_lines,
+    tools_report,
 )
 
 CPU = ToolBuild(
@@ -25,7 +26,10 @@ SERVES = ToolRow(name="serves", what="w", lender="", builds=())
 
 
 def test_each_environment_has_a_line_with_its_state_and_size() -> None:
-    lines = [line.split() for line in tool_lines([QUANTIZES, BORROWS, SERVES], Gpus(count=0))]
+    lines = [
+        line.split()
+        for line in report_lines(tools_report([QUANTIZES, BORROWS, SERVES], Gpus(count=0)))
+    ]
 
     assert lines[1] == ["quantizes", "cpu", "installed", "1.5", "GB", "what", "it", "does"]
     assert lines[2] == ["cuda", "not", "installed", "needs", "9.0", "GB"]
