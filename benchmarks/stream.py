@@ -18,14 +18,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+from judging import all_at_most, verdict
+from measuring import Run, call, say, timed
+from servers import discarding_registry
 
-from benchmarks.judging import all_at_most, verdict
-from benchmarks.measuring import Run, call, say, timed
-from benchmarks.servers import discarding_registry
-
-TINY = Path(__file__).resolve().parent.parent / "examples" / "tiny-llama"
+HERE = Path(__file__).resolve().parent
+TINY = HERE.parent / "examples" / "tiny-llama"
 PLAIN, TOOL, FIRST = "none", "llmcompressor:fp8", "stream:fp8"
 METHODS = (
     FIRST, "stream:fp8,block", "stream:rtn", "stream:rtn,asymmetric", "stream:nvfp4",
@@ -40,7 +38,8 @@ TARGETS = {
     "written_mb": 5.0,  # state and record; no weights
 }
 WRITE = (
-    "import sys; from pathlib import Path; from benchmarks.bf16_model import *; "
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); "
+    "from pathlib import Path; from bf16_model import *; "
     "place, size, like = Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]); "
     "write_servable_model(place, total_bytes=size, like=like) if len(sys.argv) < 5 "
     "else write_model(place, total_bytes=size, shards=8, sparse=True)"
@@ -81,7 +80,8 @@ def measure(work: Path, arguments: argparse.Namespace) -> dict[str, object]:
 
 def write(place: Path, gb: float, *kind: str) -> Path:
     """Write weights, in a process of its own: a child's peak memory starts at its parent's."""
-    call([sys.executable, "-c", WRITE, str(place), str(int(gb * 1e9)), str(TINY), *kind])
+    words = (str(HERE), str(place), str(int(gb * 1e9)), str(TINY))
+    call([sys.executable, "-c", WRITE, *words, *kind])
     return place
 
 
@@ -92,7 +92,7 @@ def build(state: Path, model: Path, method: str, target: str, server: int) -> Ru
         "XDG_STATE_HOME": str(state),
         "XDG_CONFIG_HOME": str(state),
         "PACKAGER_CACHE": str(state / "artifacts"),
-        "PYTHONPATH": str(TINY.parent.parent),
+        "PYTHONPATH": str(HERE.parent),
     }
     command = [sys.executable, "-m", "packager", "build", "--model", str(model), "--quiet"]
     command += ["--instance", "ml.p5.48xlarge", "--base", "scratch", "--family", "vllm"]

@@ -158,6 +158,7 @@ def list_techniques(own: UserCatalog, wanted: Filter) -> list[Record]:  # noqa: 
         {
             "name": found.name,
             "kind": found.kind,
+            "streams": found.streams,
             "gives": found.gives,
             "families": list(found.families),
             "devices": list(found.devices),

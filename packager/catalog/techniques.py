@@ -24,6 +24,7 @@ class Technique:
     devices: tuple[str, ...]
     source: str
     date: str
+    streams: bool = False  # most of what it makes is made while weights are read, by no tool
 
 
 @cache

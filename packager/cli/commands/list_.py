@@ -56,7 +56,7 @@ _COLUMNS = {
         "cuda",
         "least_driver",
     ),
-    "techniques": ("name", "kind", "gives", "families", "devices"),
+    "techniques": ("name", "kind", "streams", "gives", "families", "devices"),
     "compatibility": ("severity", "code", "reason"),
     "prices": ("instance", "region", "usd_hour", "basis", "date"),
     "load-formats": (
