@@ -27,7 +27,7 @@ from packager.core.order import NodeLine
 from packager.core.recipe import Step, StepResult
 from packager.core.tool import Build, ToolFacts, build_for
 from packager.core.values import dataclass
-from packager.core.warmup import pause_before
+from packager.core.warmup import Resources, pause_before
 from packager.optimize.steps.failures import StepFailed
 from packager.optimize.steps.logs import new_log
 from packager.optimize.steps.ray.cluster import (
@@ -208,17 +208,7 @@ class RayExecutor:
         installed = self._facts.get((step.tool, build_for(step.gpus)), {})
         ready = [one for one in able if one in installed and installed[one].installed]
         chosen = ready or able
-        options: dict[str, Any] = {
-            "name": f"packager {step.name} {order[:12]}",
-            "num_cpus": demand.cpus,
-            "label_selector": {"ray.io/node-id": f"in({','.join(one.id for one in chosen)})"},
-        }
-        if demand.memory_bytes:
-            options["memory"] = demand.memory_bytes
-        if demand.devices:
-            options["num_gpus"] = demand.devices
-            if demand.device:
-                options["resources"] = {TYPE + demand.device: 0.001}
+        options = _task_options(f"packager {step.name} {order[:12]}", demand, chosen)
         words = ["warm", "step", "--order", order]
         words += [] if self._settings.check else ["--no-capacity-check"]
         words += ["--restart"] if restart else []
@@ -235,10 +225,7 @@ class RayExecutor:
         lines = self._tasks.followed(self._tasks.start(words, options), on_wait)
         with log.open("ab") as sink, closing(lines):
             for line in lines:
-                if line.node:
-                    self._say(step, f"on {line.node}")
-                if line.progress:
-                    self._say(step, line.progress)
+                self._report(step, line)
                 if line.log:
                     sink.write(line.log.encode())
                     sink.flush()
@@ -290,6 +277,12 @@ class RayExecutor:
         """Report a retry; return its reason, for the final message, too."""
         self._say(step, f"again: {reason}")
         return f"step {step.name!r} was tried again in the cluster: {reason}"
+
+    def _report(self, step: Step, line: NodeLine) -> None:
+        if line.node:
+            self._say(step, f"on {line.node}")
+        if line.progress:
+            self._say(step, line.progress)
 
     def _say(self, step: Step, detail: str) -> None:
         self._settings.on_event(StepEvent(step=step.name, state="running", detail=detail))
@@ -373,6 +366,22 @@ class RayExecutor:
         raise Unavailable(
             f"node {node} does not describe its tools", hint="`ray status` shows the nodes"
         )
+
+
+def _task_options(name: str, demand: Resources, chosen: Sequence[ClusterNode]) -> dict[str, Any]:
+    """Return what Ray is told to reserve, and the nodes that the task may run on."""
+    options: dict[str, Any] = {
+        "name": name,
+        "num_cpus": demand.cpus,
+        "label_selector": {"ray.io/node-id": f"in({','.join(one.id for one in chosen)})"},
+    }
+    if demand.memory_bytes:
+        options["memory"] = demand.memory_bytes
+    if demand.devices:
+        options["num_gpus"] = demand.devices
+        if demand.device:
+            options["resources"] = {TYPE + demand.device: 0.001}
+    return options
 
 
 def other_packager(node: str, has: str, ours: str) -> Unavailable:
