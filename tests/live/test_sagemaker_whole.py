@@ -309,6 +309,9 @@ def test_a_head_is_measured_beside_none_and_beside_the_one_that_it_began_from(
     names = {f"{place}_{state}_conc{number}.json" for state in states for number in loads}
     found = {one for one in bucket.names() if one.startswith("results/second/results/")}
     assert found == {*names, f"{place}_report.html"}
+    # What `aws s3 ls` of the notebook's own cell lists.
+    top = {one.split("/")[2] for one in bucket.names() if one.startswith("results/second/")}
+    assert {"draft", "results"} <= top
     files = []
     for name in sorted(names):
         found_fields = json.loads(bucket.get(name))
