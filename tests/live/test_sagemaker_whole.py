@@ -284,6 +284,7 @@ def test_a_head_is_measured_beside_none_and_beside_the_one_that_it_began_from(
         *("--instance", "local", "--base", serving_base, "--images", f"docker:{IMAGES}"),
         *(word for pair in TRAINING.items() for word in ("--train-option", "{}={}".format(*pair))),
     )
+    options += ("--measure-data", f"{bucket.url}/datasets/sharegpt/")  # short ones
     environment = {**bucket.environment, **training_fast, "DOCKER_HOST": engine}
     own = {"s3://models/qwen3-eagle/": "s3://results/first/draft/"}
     places = {"/chats/": "/sharegpt/"}

@@ -62,6 +62,7 @@ def job_settings(given: dict[str, Any]) -> JobSettings:
         datasets=_datasets(given.pop("datasets", ())),
         training=training_words(given.pop("train_options")),
         measures=not given.pop("no_measure"),
+        measured_data=_data_place(given.pop("measure_data"), "--measure-data"),
         gate=given.pop("gate"),
         jumpstart=jumpstart_of(parse_mapped(given.pop("jumpstart"), standing_file(os.environ))),
     )
@@ -102,15 +103,20 @@ def _datasets(given: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
                 f"--dataset {shorten(text, 80)} is not NAME=DATA, or a name twice",
                 hint="write --dataset sharegpt=sharegpt.jsonl",
             )
-        if "://" not in place and not place.startswith("manifest:"):
-            path = Path(place).absolute()
-            if not path.exists():
-                raise NotFound(
-                    f"there is no data set at {shorten(place, 200)}", hint="name a file of it"
-                )
-            place = str(path)
-        found[name] = place
+        found[name] = _data_place(place, "--dataset")
     return tuple(found.items())
+
+
+def _data_place(place: str, option: str) -> str:
+    """Return where data are, a path absolute: jobs run elsewhere; raises `NotFound`."""
+    if not place or "://" in place or place.startswith("manifest:"):
+        return place
+    path = Path(place).absolute()
+    if not path.exists():
+        raise NotFound(
+            f"there are no data at {shorten(place, 200)}", hint=f"name a file in {option}"
+        )
+    return str(path)
 
 
 _OPTIONS: tuple[Callable[[Command], Command], ...] = (
@@ -132,6 +138,13 @@ _OPTIONS: tuple[Callable[[Command], Command], ...] = (
         "--no-measure",
         is_flag=True,
         help="Do not put the model under load, before and after, at the end of a job.",
+    ),
+    click.option(
+        "--measure-data",
+        default="",
+        metavar="DATA",
+        help="Prompts of that load: a file, a directory, s3://…, hf://datasets/…; made ones by "
+        "default.",
     ),
     click.option(
         "--jumpstart",

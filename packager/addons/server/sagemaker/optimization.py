@@ -406,6 +406,7 @@ def _measuring_stage(
             words += ["--base-draft", f"eagle3:{start}"]
     if (longest := _limits_of(body["StoppingCondition"]).run_s) is not None:
         words += ["--within", str(longest)]
+    words += ["--data", settings.measured_data] if settings.measured_data else []
     words += ["--gate", settings.gate] if settings.gate else []
     return Stage(name="measure", arguments=tuple(words), environment=_encryption(output))
 

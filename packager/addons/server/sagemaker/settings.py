@@ -25,6 +25,7 @@ class JobSettings:
     datasets: tuple[tuple[str, str], ...] = ()  # names of public data sets, and their files
     training: tuple[str, ...] = ()  # further options of every `packager draft train`
     measures: bool = False  # optimization jobs end with the model measured, before and after
+    measured_data: str = ""  # the prompts of that; "": made ones
     gate: str = ""  # and fail where the result lost more of these figures than they allow
     jumpstart: JumpStart = NO_JUMPSTART
     captures: str = ""  # the only local directory for captures; "": buckets only

@@ -170,14 +170,16 @@ def test_a_job_ends_with_the_stage_that_measures(
     body: dict[str, Any], measured: tuple[str, ...], words: tuple[str, ...]
 ) -> None:
     job = make_job(
-        body, JobSettings(measures=True, gate="throughput,kld=0.05"), find_model=MODELS.get
+        body,
+        JobSettings(measures=True, measured_data="s3://d/own", gate="throughput,kld=0.05"),
+        find_model=MODELS.get,
     )
     stage = next(one for one in job.stages if one.name == "measure")
     request = json.loads(job.files["request.json"])
 
     assert [one.name for one in job.stages].index("measure") > 0
     assert " ".join(words) in " ".join(stage.arguments)
-    assert stage.arguments[-2:] == ("--gate", "throughput,kld=0.05")
+    assert stage.arguments[-4:] == ("--data", "s3://d/own", "--gate", "throughput,kld=0.05")
     drafted = "--draft" in stage.arguments
     assert states(is_drafted=drafted, has_base_head="--base-draft" in stage.arguments) == measured
     assert "quantize" not in request_before(request)
