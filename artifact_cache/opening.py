@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Literal, get_args
 from urllib.parse import parse_qsl
 
-from artifact_cache.buckets import split_place, why_no_bucket
 from artifact_cache.cache import WAIT_S, ArtifactCache, local_store, open_local
 from artifact_cache.errors import CacheError
 from artifact_cache.kinds import ASSUME_NOTHING, KindPolicy
 from artifact_cache.locks import Lease
 from artifact_cache.results import Notice, ignore
+from artifact_cache.s3.buckets import split_place, why_no_bucket
 from artifact_cache.stats import StatsLog, event_of
 from artifact_cache.store import CacheStore
 from artifact_cache.stores.local import LocalStore

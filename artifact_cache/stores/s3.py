@@ -21,15 +21,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from artifact_cache.buckets import list_pages
 from artifact_cache.entry import MAX_STORED_BYTES, Entry, Output, entry_bytes, parse_entry
 from artifact_cache.errors import CacheError, Corrupt, MalformedEntry, StoreUnavailable
 from artifact_cache.files import said
+from artifact_cache.s3.buckets import list_pages
 from artifact_cache.store import Address, Capability, StoredEntry
-from artifact_cache.stores.s3_blobs import S3Blobs
 from artifact_cache.stores.s3_calls import AT_ONCE, Bucket, Conflict, Missing, Refused, etag_of
-from artifact_cache.stores.s3_downloads import BadObject
+from artifact_cache.stores.s3_downloads import BadObject, S3Downloads
+from artifact_cache.stores.s3_uploads import S3Uploads
+from artifact_cache.stores.transfers import Transfers
 
+MIB = 1024 * 1024
 LAYOUT = b'{"layout":1}\n'
 _TRIES = 3
 
@@ -48,12 +50,24 @@ class S3Store:
         prefix: str = "",
         *,
         partial: Path | None = None,
-        blobs: S3Blobs | None = None,
+        part_bytes: int = 16 * MIB,  # of an upload; eight are in memory at once
+        range_bytes: int = 8 * MIB,  # of a download; eight are in memory at once
+        single_put_bytes: int = 64 * MIB,  # one request uploads a file straight from the disk
     ) -> None:
         self.prefix = f"{prefix.strip('/')}/v1/".lstrip("/")
         self.url = f"s3://{bucket.name}/{self.prefix}"
         self.bucket = bucket
-        self._blobs = blobs or S3Blobs(bucket, self.prefix, partial)
+        self._transfers = Transfers(partial)
+        self._uploads = S3Uploads(
+            bucket,
+            self._blob_key,
+            self._transfers,
+            part_bytes=part_bytes,
+            single_put_bytes=single_put_bytes,
+        )
+        self._downloads = S3Downloads(
+            bucket, self._blob_key, self._transfers, range_bytes=range_bytes
+        )
         self._capability: Capability | None = None
         self._opening = threading.Lock()
         self._bad: dict[str, str] = {}  # ETags of objects known to be bad, by key
@@ -91,7 +105,7 @@ class S3Store:
             return taken
         files = {output.sha256: (output, directory / output.path) for output in entry.outputs}
         try:
-            self._blobs.upload(files, self._bad)
+            self._uploads.upload(files, self._bad)
             return self._publish(key, address, data)
         except Refused as error:
             raise self._denied(error) from error
@@ -145,20 +159,20 @@ class S3Store:
             target = into / output.path
             target.parent.mkdir(parents=True, exist_ok=True)
             try:
-                self._blobs.download(output, target)
+                self._downloads.download(output, target)
             except BadObject as bad:
-                self._set_aside(self._blobs.key(output.sha256), bad.etag)
+                self._set_aside(self._blob_key(output.sha256), bad.etag)
                 self._set_aside(key, etag)
                 name = f"blob {output.sha256[:12]} ({output.path})"
                 raise Corrupt(name, bad.reason) from bad
 
         try:
             with ThreadPoolExecutor(AT_ONCE, "s3-download") as pool:
-                small = [one for one in entry.outputs if not self._blobs.is_in_ranges(one)]
+                small = [one for one in entry.outputs if not self._downloads.is_in_ranges(one)]
                 for _ in pool.map(take_out, small):
                     pass
             for output in entry.outputs:
-                if self._blobs.is_in_ranges(output):  # in parallel by itself
+                if self._downloads.is_in_ranges(output):  # in parallel by itself
                     take_out(output)
         except Refused as error:
             raise StoreUnavailable(self.url, error.reason) from error
@@ -264,7 +278,7 @@ class S3Store:
             return Capability("off", f"nothing is there yet, and {error.reason}")
         if self._layout() != LAYOUT:
             return Capability("off", "another version laid it out")
-        self._blobs.forget_old(time.time())
+        self._transfers.forget_old(time.time(), self._uploads.abort_forgotten)
         return Capability("read-write")
 
     def _layout(self) -> bytes | None:
@@ -295,6 +309,9 @@ class S3Store:
         capability = self.capability()
         if capability.mode == "off" or (right == "write" and capability.mode != "read-write"):
             raise StoreUnavailable(self.url, capability.reason)
+
+    def _blob_key(self, sha256: str) -> str:
+        return f"{self.prefix}cas/sha256/{sha256[:2]}/{sha256}"
 
     def _entry_key(self, address: Address) -> str:
         return f"{self.prefix}ac/{address.kind}/{address.key[:2]}/{address.key}.json"

@@ -3,32 +3,43 @@
 A shared cache that hangs costs more than none.  Every request ends within its
 limit, whatever the server does, and the first one that fails for good turns
 the bucket off for the rest of the process: a build waits once, not per file.
-
-Messages of boto3 are not passed on: they can hold addresses with signatures.
 """
 
 from __future__ import annotations
 
-import email.utils
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from artifact_cache.aws import aws_client, aws_session, call_s3, s3_client_of
-from artifact_cache.buckets import strong_etag
 from artifact_cache.distribution import install_command
 from artifact_cache.errors import CacheError, StoreUnavailable
+from artifact_cache.s3.buckets import strong_etag
+from artifact_cache.s3.client import call_s3, connect_s3
+from artifact_cache.s3.failures import S3Failure, failure_of
+from artifact_cache.waits import TooLate, within
 
 CONNECTIONS = 32
 AT_ONCE = 8  # requests that move one blob, or blobs of one entry
 SLOWEST_BYTES_S = 64 * 1024  # what is slower than this is not waited for
-_TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
-_TRANSIENT_CODES = frozenset({"SlowDown", "RequestTimeout", "InternalError", "Throttling"})
-# AWS: two conditional writes met; the answer is to try again.
-_MET = frozenset({"ConditionalRequestConflict", "OperationAborted"})
+# What failures are told as; {} is the server's code.
+_PASSES = {
+    "met": "conditional writes meet, time and again",
+    "busy": "it answers {}",
+    "damaged": "bytes were damaged on the way",
+    "silent": "it does not answer",
+}
+_REFUSALS = {
+    "bucket": "there is no such bucket",
+    "denied": "it refuses access ({})",
+    "refused": "it answers {}",
+    "condition": "it answers {}",  # to a request that has none
+    "credentials": "there are no usable AWS credentials",
+    "settings": "the AWS settings do not work",
+}
+_CONDITIONS = frozenset({"IfMatch", "IfNoneMatch"})
 _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 8.0
 
@@ -89,7 +100,7 @@ class Bucket:
         self.name = name
         self.limits = limits or Limits()
         self.broken = ""  # why it was given up
-        self._settings = {"endpoint_url": endpoint_url, "region_name": region}
+        self._place = {"endpoint_url": endpoint_url, "region_name": region}
         self._client = client
         self._making = threading.Lock()
         self._sleep = sleep
@@ -142,23 +153,13 @@ class Bucket:
         Time-outs of sockets start anew with each byte, so a server that sends one
         now and then would never be given up otherwise.
         """
-        outcome: list[Any] = []
-        done = threading.Event()
-
-        def work() -> None:
-            try:
-                outcome.append((self._once(operation, body, take, request), None))
-            except BaseException as error:
-                outcome.append((None, error))
-            done.set()
-
-        threading.Thread(target=work, name=f"s3-{operation}", daemon=True).start()
-        if not done.wait(self.limits.answer_s + size / SLOWEST_BYTES_S):
-            raise _Passing("it answers too slowly")
-        value, error = outcome[0]
-        if error is not None:
-            raise error
-        return value
+        limit_s = self.limits.answer_s + size / SLOWEST_BYTES_S
+        try:
+            return within(
+                limit_s, lambda: self._once(operation, body, take, request), f"s3-{operation}"
+            )
+        except TooLate:
+            raise _Passing("it answers too slowly") from None
 
     def _once(
         self,
@@ -168,9 +169,6 @@ class Bucket:
         request: dict[str, Any],
     ) -> Any:
         client = self._connected()
-        from botocore import exceptions
-        from urllib3.exceptions import HTTPError
-
         opened = body() if body else None
         content = {} if opened is None else {"Body": opened}
         try:
@@ -178,30 +176,9 @@ class Bucket:
             return take(answer) if take else answer
         except (Outcome, CacheError):
             raise
-        except exceptions.ClientError as error:
-            raise _judged(error.response) from error
-        except exceptions.FlexibleChecksumError as error:
-            raise _Passing("bytes were damaged on the way") from error
-        except (
-            exceptions.NoCredentialsError,
-            exceptions.PartialCredentialsError,
-            exceptions.CredentialRetrievalError,
-            exceptions.TokenRetrievalError,
-            exceptions.SSOError,
-        ) as error:
-            raise Refused("there are no usable AWS credentials") from error
-        except (
-            exceptions.HTTPClientError,
-            exceptions.ConnectionError,
-            exceptions.IncompleteReadError,
-            HTTPError,  # where botocore lets it through: in the body of an error
-            OSError,
-        ) as error:
-            raise _Passing("it does not answer") from error
-        except exceptions.BotoCoreError as error:
-            raise Refused("the AWS settings do not work") from error
         except Exception as error:  # what botocore's parsers raise is not in its documentation
-            raise Refused("it does not answer as S3 does") from error
+            is_conditional = not _CONDITIONS.isdisjoint(request)
+            raise _outcome_of(failure_of(error), is_conditional) from error
         finally:
             if opened is not None and not isinstance(opened, bytes):
                 opened.close()
@@ -209,66 +186,36 @@ class Bucket:
     def _connected(self) -> Any:
         with self._making:
             if self._client is None:
-                self._client = _connect(self._settings, self.limits)
+                self._client = _connect(self._place, self.limits)
             return self._client
 
 
-def _connect(settings: dict[str, str | None], limits: Limits) -> Any:
+def _connect(place: Mapping[str, str | None], limits: Limits) -> Any:
     try:
-        import boto3  # noqa: F401
-        from botocore.config import Config
-        from botocore.exceptions import BotoCoreError
+        return connect_s3(
+            connect_s=limits.connect_s,
+            read_s=limits.silence_s,
+            attempts=1,  # we try again ourselves
+            connections=CONNECTIONS,
+            **place,
+        )
     except ImportError as error:
         how = install_command("boto3", "s3")
         raise Refused(f"boto3 is not installed; `{how}` does it") from error
-    session = aws_session()
-
-    def make(**own: Any) -> Any:
-        config = Config(
-            connect_timeout=limits.connect_s,
-            read_timeout=limits.silence_s,
-            max_pool_connections=CONNECTIONS,
-            retries={"mode": "standard", "total_max_attempts": 1},  # we try again ourselves
-            **own,
-        )
-        return aws_client("s3", session, config=config, **settings)
-
-    try:
-        return s3_client_of(make)
-    except (BotoCoreError, ValueError) as error:
-        raise Refused("the AWS settings do not work") from error
+    except Exception as error:
+        raise _outcome_of(failure_of(error)) from error
 
 
-def _judged(answer: dict[str, Any]) -> Exception:
-    code = str(answer.get("Error", {}).get("Code", ""))
-    metadata = answer.get("ResponseMetadata", {})
-    status = int(metadata.get("HTTPStatusCode", 0))
-    if code in _MET:
-        return _Passing("conditional writes meet, time and again")
-    if status == 412 or code == "PreconditionFailed":
+def _outcome_of(failure: S3Failure | None, is_conditional: bool = False) -> Outcome:
+    failure = failure or S3Failure(kind="foreign")
+    if failure.kind == "condition" and is_conditional:
         return Conflict()
-    if code == "NoSuchBucket":
-        return Refused("there is no such bucket")
-    if status == 404:
+    if failure.kind == "missing":
         return Missing()
-    if status in _TRANSIENT or code in _TRANSIENT_CODES:
-        after = metadata.get("HTTPHeaders", {}).get("retry-after")
-        return _Passing(f"it answers {code or status}", _retry_after_s(after))
-    if status in (401, 403):
-        return Refused(f"it refuses access ({code or status})")
-    return Refused(f"it answers {code or status}")
-
-
-def _retry_after_s(value: str | None) -> float:
-    """Read seconds or a date. Nonsense counts as none."""
-    if not value:
-        return 0.0
-    try:
-        if value.strip().isdecimal():
-            return float(value)
-        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    except (ValueError, OverflowError):
-        return 0.0
+    if failure.kind in _PASSES:
+        return _Passing(_PASSES[failure.kind].format(failure.shown), failure.after_s)
+    refusal = _REFUSALS.get(failure.kind, "it does not answer as S3 does")
+    return Refused(refusal.format(failure.shown))
 
 
 def _pause_s(attempt: int) -> float:

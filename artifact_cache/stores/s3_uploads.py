@@ -7,7 +7,6 @@ and hand the ETag of a bad object to `heal`.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import os
 from collections import deque
@@ -19,16 +18,15 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from artifact_cache.buckets import strong_etag
 from artifact_cache.entry import Output
 from artifact_cache.errors import Unpublishable
 from artifact_cache.files import open_regular, sha256_of
 from artifact_cache.results import ignore
+from artifact_cache.s3.buckets import strong_etag
+from artifact_cache.s3.parts import DIGEST, MOST_PARTS, begin_upload, checksum, uploaded_parts
 from artifact_cache.stores.s3_calls import AT_ONCE, Bucket, Conflict, Missing, etag_of
 from artifact_cache.stores.transfers import Transfers
 
-MOST_PARTS = 10_000
-_DIGEST = "packager-sha256"  # in the object's metadata
 _TRIES = 3
 
 
@@ -76,8 +74,8 @@ class S3Uploads:
                 size=output.size,
                 body=lambda: os.fdopen(open_regular(path), "rb"),
                 Key=key,
-                Metadata={_DIGEST: output.sha256},
-                ChecksumSHA256=base64.b64encode(bytes.fromhex(output.sha256)).decode(),
+                Metadata={DIGEST: output.sha256},
+                ChecksumSHA256=checksum(bytes.fromhex(output.sha256)),
                 **condition,
             )
 
@@ -147,7 +145,7 @@ class S3Uploads:
                 Key=key,
                 UploadId=upload["id"],
                 PartNumber=number,
-                ChecksumCRC32=base64.b64encode(crc32(data).to_bytes(4, "big")).decode(),
+                ChecksumCRC32=checksum(crc32(data).to_bytes(4, "big")),
             )
             return _part(number, answer)
 
@@ -211,34 +209,22 @@ class S3Uploads:
                 owned.forget()
 
     def _begin(self, output: Output, key: str) -> str:
-        answer = self._bucket.call(
-            "create_multipart_upload",
-            Key=key,
-            Metadata={_DIGEST: output.sha256},
-            ChecksumAlgorithm="CRC32",
-        )
-        if not answer.get("UploadId"):
+        upload = begin_upload(self._bucket.call, key, output.sha256, "CRC32")
+        if not upload:
             raise self._bucket.unavailable("it does not answer as S3 does")
-        return str(answer["UploadId"])
+        return upload
 
     def _known_parts(self, key: str, state: dict[str, Any]) -> dict[str, Any] | None:
         """Return the parts that both we and the bucket know; None when the upload is gone."""
-        known: dict[str, Any] = {}
-        marker = 0
-        while True:
-            try:
-                answer = self._bucket.call(
-                    "list_parts", Key=key, UploadId=state["id"], PartNumberMarker=marker
-                )
-            except Missing:
-                return None
-            for part in answer.get("Parts", ()):
-                ours = state["parts"].get(str(part["PartNumber"]))
-                if ours and strong_etag(ours["ETag"]) == etag_of(part):
-                    known[str(part["PartNumber"])] = ours
-            if not answer.get("IsTruncated"):
-                return known
-            marker = int(answer["NextPartNumberMarker"])
+        try:
+            there = uploaded_parts(self._bucket.call, Key=key, UploadId=state["id"])
+        except Missing:
+            return None
+        return {
+            number: part
+            for number, part in state["parts"].items()
+            if there.get(int(number)) == strong_etag(part["ETag"])
+        }
 
     def _abort(self, key: str, upload: str) -> None:
         with suppress(Exception):  # the bucket's lifecycle rule is the second net
@@ -258,7 +244,7 @@ class S3Uploads:
         return found
 
     def _fits(self, found: dict[str, Any], output: Output) -> bool:
-        stored = found.get("Metadata", {}).get(_DIGEST)
+        stored = found.get("Metadata", {}).get(DIGEST)
         return bool(found.get("ContentLength") == output.size and stored == output.sha256)
 
     def abort_forgotten(self, state: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from artifact_cache.buckets import split_place
+from artifact_cache.s3.buckets import split_place
 from packager.core.values import dataclass
 
 DEFAULT_TAG = "latest"

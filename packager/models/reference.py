@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from artifact_cache.buckets import why_no_bucket
+from artifact_cache.s3.buckets import why_no_bucket
 from packager.catalog.models import find_model, similar_model
 from packager.core.errors import UsageError
 from packager.core.references import (

@@ -13,14 +13,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from artifact_cache.buckets import bucket_name
+from artifact_cache.s3.buckets import bucket_name
 from packager.core.errors import ModelRefused, NotFound
 from packager.core.image import RemoteRange
 from packager.core.model import ModelFiles, ModelRef, TensorInfo
 from packager.core.references import BucketReference, ModelReference
 from packager.core.remote.addresses import S3Address
-from packager.core.remote.s3 import S3Reader, s3_client
-from packager.core.remote.s3_listing import list_bucket, whole_object
+from packager.core.remote.s3 import S3Reader, list_bucket, s3_client, whole_object
 from packager.models.load import load_model
 from packager.models.naming import name_of_prefix
 from packager.models.reference import bucket_of

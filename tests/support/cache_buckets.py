@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from artifact_cache.stores.s3 import S3Store
-from artifact_cache.stores.s3_blobs import S3Blobs
 from artifact_cache.stores.s3_calls import Bucket, Limits
 from tests.support.doubles.s3 import Bucket as MotoBucket
 from tests.support.doubles.s3 import bucket_server
@@ -35,10 +34,14 @@ class Place(MotoBucket):
             limits=limits,
             sleep=lambda seconds: None,
         )
-        blobs = S3Blobs(
-            bucket, "p/v1/", partial, part_bytes=PART, range_bytes=RANGE, single_put_bytes=PART
+        return S3Store(
+            bucket,
+            "p",
+            partial=partial,
+            part_bytes=PART,
+            range_bytes=RANGE,
+            single_put_bytes=PART,
         )
-        return S3Store(bucket, "p", blobs=blobs)
 
     def keys(self, start: str = "") -> list[str]:
         """What is below the store's prefix."""

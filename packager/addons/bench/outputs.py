@@ -133,7 +133,7 @@ def write_files(place: Path, files: Mapping[str, bytes]) -> None:
 def write_output_files(output: Output, files: Mapping[str, bytes]) -> None:
     """Write the files of a place, on this machine or in its bucket."""
     if output.bucket is not None:
-        from packager.core.remote.s3_upload import put_files
+        from packager.core.remote.s3_write import put_files
 
         put_files(output.bucket, files)
     else:

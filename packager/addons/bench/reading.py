@@ -45,8 +45,7 @@ def _report_in(directory: Path) -> Path:
 
 def _read_object(place: BucketPlace, text: str) -> bytes:
     """Read an object, or the report of the directory of that name."""
-    from packager.core.remote.s3 import S3Reader, s3_client
-    from packager.core.remote.s3_listing import list_bucket, whole_object
+    from packager.core.remote.s3 import S3Reader, list_bucket, s3_client, whole_object
 
     client = s3_client()
     directory = place.key.rstrip("/")

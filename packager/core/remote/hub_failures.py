@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from urllib.parse import quote, urlsplit
 
+from artifact_cache.timely import retry_after_s
 from packager.core.errors import (
     AccessDenied,
     NotFound,
@@ -20,7 +21,6 @@ from packager.core.errors import (
     Unavailable,
     UsageError,
 )
-from packager.core.remote.resume import retry_after_s
 from packager.core.remote.unreachable import unreachable
 from packager.core.values import dataclass
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import email.utils
 import random
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -102,19 +101,6 @@ def proven(chunks: Iterator[bytes], hashed: Hash, expected: str, path: str) -> I
         raise wrong_content(path, f"its digest is {hashed.hexdigest()}, not {expected}")
     if held:
         yield held
-
-
-def retry_after_s(value: str | None) -> float:
-    """Read a `Retry-After` header: seconds or a date. Nonsense counts as none."""
-    if not value:
-        return 0.0
-    try:
-        if value.strip().isdecimal():
-            return float(value)
-        moment = email.utils.parsedate_to_datetime(value)
-        return max(0.0, moment.timestamp() - time.time())
-    except (ValueError, OverflowError):
-        return 0.0
 
 
 def _pause_s(failures: int, asked_s: float) -> float:

@@ -9,14 +9,17 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
+from datetime import datetime
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
-from artifact_cache.aws import REQUEST_PAYER, aws_client, aws_session, call_s3, s3_client_of
-from artifact_cache.buckets import strong_etag
 from artifact_cache.distribution import install_command
+from artifact_cache.s3.buckets import list_pages, strong_etag
+from artifact_cache.s3.client import REQUEST_PAYER, call_s3, connect_s3
+from artifact_cache.s3.failures import AnswerTooLate, AnswerTooLong, S3Failure, failure_of
 from packager.core.documents import shorten
 from packager.core.errors import (
     AccessDenied,
@@ -30,21 +33,28 @@ from packager.core.errors import (
 from packager.core.image import RemoteRange
 from packager.core.remote.addresses import S3, S3Address, parse_s3
 from packager.core.remote.refusals import Refusal, ServerError, find_refusal
-from packager.core.remote.resume import (
-    TRANSIENT,
-    BrokenOff,
-    read_resumed,
-    retry_after_s,
-    wrong_content,
-)
+from packager.core.remote.resume import BrokenOff, read_resumed, wrong_content
 
 PIECE = 64 * 1024
 CONNECT_TIMEOUT_S = 10
 READ_TIMEOUT_S = 30
 CONNECTIONS = 16
-ATTEMPTS = 3  # where the user's settings have no other number
-LONGEST_ANSWER = 16 * 1024 * 1024  # bytes; a page of a thousand objects has some 2 MB
-ANSWER_S = 300.0
+LARGEST_OBJECT = 2**63 - 1  # what a layer may have; S3 itself ends long before
+_SERVER = "check AWS_ENDPOINT_URL: a complete S3 must answer there"
+_EXPLAINED: Mapping[str, tuple[type[PackagerError], str, str]] = {
+    "credentials": (
+        AccessDenied,
+        "there are no usable AWS credentials for bucket {!r}",
+        "set AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; "
+        "`aws sts get-caller-identity` shows who you are",
+    ),
+    "circle": (
+        ProtocolFailed,
+        "S3 sends requests for bucket {!r} in a circle",
+        "check AWS_REGION and AWS_ENDPOINT_URL",
+    ),
+    "foreign": (ProtocolFailed, "the answer for bucket {!r} is none of S3", _SERVER),
+}
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
 
@@ -112,142 +122,98 @@ def s3_client(*, patience_s: float | None = None) -> Any:
     """Connect to S3 as the environment says; with `patience_s` a request is sent once."""
     try:
         import boto3  # noqa: F401
-        from botocore.config import Config
     except ImportError as error:
         raise UsageError(
             "reading from s3:// needs boto3, which is not installed",
             hint=f"install it with `{install_command('boto3', 's3')}`",
         ) from error
     with explained("", None):
-        session = aws_session()
-        attempts = session._session.get_config_variable("max_attempts") or ATTEMPTS
-        mode = session._session.get_config_variable("retry_mode")
-
-        def make(**own: Any) -> Any:
-            config = Config(
-                connect_timeout=patience_s or CONNECT_TIMEOUT_S,
-                read_timeout=patience_s or READ_TIMEOUT_S,
-                max_pool_connections=CONNECTIONS,
-                retries={
-                    "mode": "adaptive" if mode == "adaptive" else "standard",
-                    "total_max_attempts": 1 if patience_s else attempts,
-                },
-                user_agent_extra="packager",
-                **own,
-            )
-            return aws_client("s3", session, config=config)
-
-        client = s3_client_of(make)
-    return limit_answers(client)
+        return connect_s3(
+            connect_s=patience_s or CONNECT_TIMEOUT_S,
+            read_s=patience_s or READ_TIMEOUT_S,
+            attempts=1 if patience_s else None,
+            connections=CONNECTIONS,
+        )
 
 
-def limit_answers(client: Any) -> Any:
-    """Limit how many bytes of any response boto3 reads.
+def list_bucket(client: Any, bucket: str, prefix: str) -> Iterator[S3Address]:
+    """Yield the objects whose keys begin with a prefix, without directories as consoles make them.
 
-    boto3 reads every answer whole but the body of an object, and that too when it is an error.
+    Raises what `explained` raises, and `ProtocolFailed` for rows that cannot be used.
     """
-
-    def send(request: Any, **_: Any) -> Any:
-        wants_body = request.stream_output
-        request.stream_output = True  # leave the body on the wire
-        answer = client._endpoint.http_session.send(request)
-        if not wants_body or answer.status_code >= 300:
-            answer._content = _document(answer.raw)
-        return answer
-
-    client.meta.events.register("before-send.s3", send)
-    return client
+    with explained(bucket, None):
+        for page in list_pages(partial(call_s3, client), Bucket=bucket, Prefix=prefix):
+            for found in page.get("Contents", ()):
+                listed = _listed(bucket, found)
+                if not (listed.key.endswith("/") and listed.size == 0):
+                    yield listed
 
 
-def _document(raw: Any) -> bytes:
-    data = bytearray()
-    started = time.monotonic()
-    for piece in raw.stream(PIECE, decode_content=False):
-        data += piece
-        if len(data) > LONGEST_ANSWER:
-            raw.close()
-            raise ProtocolFailed(
-                f"an answer of S3 has more than {LONGEST_ANSWER} bytes",
-                hint="check AWS_ENDPOINT_URL: a complete S3 must answer there",
-            )
-        if time.monotonic() - started > ANSWER_S:
-            raw.close()
-            raise Unavailable(
-                f"an answer of S3 was not there after {ANSWER_S:.0f} s", hint="run again later"
-            )
-    return bytes(data)
+def whole_object(found: S3Address) -> RemoteRange:
+    """Return all bytes of an object, as it was listed."""
+    return RemoteRange(url=found.url, offset=0, length=found.size)
 
 
 @contextmanager
 def explained(bucket: str, file: S3Address | None) -> Iterator[None]:
-    """Explain failures of boto3 inside the block; with a `file`, what may pass is `BrokenOff`.
-
-    Its messages are not passed on: they can hold addresses with signatures.
-    """
-    from botocore import exceptions
-    from botocore.parsers import ResponseParserError
-
+    """Explain failures of boto3 inside the block; with a `file`, what may pass is `BrokenOff`."""
     try:
         yield
-    except exceptions.ClientError as error:
-        raise _by_answer(error.response, bucket, file) from error
-    except exceptions.FlexibleChecksumError as error:
-        raise wrong_content(file.key if file else bucket, "its checksum differs") from error
-    except (
-        exceptions.NoCredentialsError,
-        exceptions.PartialCredentialsError,
-        exceptions.CredentialRetrievalError,
-        exceptions.TokenRetrievalError,
-        exceptions.SSOError,
-    ) as error:
-        raise AccessDenied(
-            f"there are no usable AWS credentials for bucket {bucket!r}",
-            hint="set AWS_PROFILE or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; "
-            "`aws sts get-caller-identity` shows who you are",
-        ) from error
-    except (exceptions.HTTPClientError, exceptions.ConnectionError) as error:
-        raise _passing(_no_answer(bucket, error), file) from error
-    except (exceptions.IncompleteReadError, OSError) as error:
-        raise _passing(_no_answer(bucket, error), file) from error
-    except RecursionError as error:  # a redirect to the same address, without end
-        raise ProtocolFailed(
-            f"S3 sends requests for bucket {bucket!r} in a circle",
-            hint="check AWS_REGION and AWS_ENDPOINT_URL",
-        ) from error
-    except (ResponseParserError, ArithmeticError, LookupError, TypeError, RuntimeError) as error:
-        raise ProtocolFailed(
-            f"the answer for bucket {bucket!r} is none of S3",
-            hint="check AWS_ENDPOINT_URL: a complete S3 must answer there",
-        ) from error
-    except (exceptions.BotoCoreError, ValueError) as error:
-        of_settings = not bucket and isinstance(error, exceptions.BotoCoreError)
-        where = f": {error}" if of_settings else f" for bucket {bucket!r}" if bucket else ""
-        raise UsageError(
-            f"the AWS settings do not work{where}",
-            hint="check AWS_PROFILE, AWS_REGION and AWS_ENDPOINT_URL, and the bucket's name",
-        ) from error
+    except AnswerTooLong as error:
+        raise ProtocolFailed(str(error), hint=_SERVER) from error
+    except AnswerTooLate as error:
+        raise Unavailable(str(error), hint="run again later") from error
+    except Exception as error:
+        failure = failure_of(error)
+        if failure is None:
+            raise
+        raise _explain(failure, error, bucket, file) from error
 
 
-def _by_answer(answer: dict[str, Any], bucket: str, file: S3Address | None) -> Exception:
-    code = shorten(str(answer.get("Error", {}).get("Code", "")))[1:-1]
-    metadata = answer.get("ResponseMetadata", {})
-    status = int(metadata.get("HTTPStatusCode", 0))
+def _explain(
+    failure: S3Failure, error: Exception, bucket: str, file: S3Address | None
+) -> Exception:
+    if failure.status or failure.code:
+        return _by_answer(failure, bucket, file)
+    if failure.kind == "damaged":
+        return wrong_content(file.key if file else bucket, "its checksum differs")
+    if failure.kind == "silent":
+        return _passing(_no_answer(bucket, error), file)
+    if failure.kind == "settings":
+        return _bad_settings(error, bucket)
+    kind, text, hint = _EXPLAINED[failure.kind]
+    return kind(text.format(bucket), hint=hint)
+
+
+def _bad_settings(error: Exception, bucket: str) -> UsageError:
+    from botocore.exceptions import BotoCoreError
+
+    of_settings = not bucket and isinstance(error, BotoCoreError)
+    where = f": {error}" if of_settings else f" for bucket {bucket!r}" if bucket else ""
+    return UsageError(
+        f"the AWS settings do not work{where}",
+        hint="check AWS_PROFILE, AWS_REGION and AWS_ENDPOINT_URL, and the bucket's name",
+    )
+
+
+def _by_answer(failure: S3Failure, bucket: str, file: S3Address | None) -> Exception:
+    code, status = shorten(failure.code)[1:-1], failure.status
+    shown = code or str(status)
     name = f"'s3://{bucket}/{file.key}'" if file else f"bucket {bucket!r}"
-    told = str(answer.get("Error", {}).get("Message", ""))
-    refusal = find_refusal("storage", "", status, ServerError(codes=(code,), text=told))
+    server = ServerError(codes=(code,), text=failure.message)
+    refusal = find_refusal("storage", "", status, server)
     if refusal is not None and refusal.kind == "access":
-        return S3Refused(name, refusal, code or str(status))
-    if file and (status in (404, 412, 416) or code == "PreconditionFailed"):
+        return S3Refused(name, refusal, shown)
+    if file and (status in (404, 416) or failure.kind == "condition"):
         return object_changed(file)
-    if status == 404 or code == "NoSuchBucket":
+    if failure.kind in ("missing", "bucket"):
         return NotFound(f"there is no {name}", hint="check the name, and AWS_ENDPOINT_URL")
-    if code in ("SlowDown", "RequestTimeout", "InternalError") or status in TRANSIENT:
-        busy = Unavailable(f"S3 answers {code or status} for {name}", hint="run again later")
-        asked = metadata.get("HTTPHeaders", {}).get("retry-after")
-        return _passing(busy, file, retry_after_s(asked))
-    if status in (401, 403):
+    if failure.kind == "busy":
+        busy = Unavailable(f"S3 answers {shown} for {name}", hint="run again later")
+        return _passing(busy, file, failure.after_s)
+    if failure.kind == "denied":
         return AccessDenied(
-            f"S3 refuses access to {name} ({code or status})",
+            f"S3 refuses access to {name} ({shown})",
             hint="the credentials need s3:ListBucket on the bucket and s3:GetObject on its "
             f"objects; where its owner lets readers pay, set {REQUEST_PAYER}=requester",
         )
@@ -257,7 +223,7 @@ def _by_answer(answer: dict[str, Any], bucket: str, file: S3Address | None) -> E
         if lacks
         else "check AWS_REGION"
     )
-    return ProtocolFailed(f"S3 answers {code or status} for {name}", hint=hint)
+    return ProtocolFailed(f"S3 answers {shown} for {name}", hint=hint)
 
 
 def _check_answer(answer: dict[str, Any], file: S3Address, first: int, end: int) -> None:
@@ -291,3 +257,24 @@ def _no_answer(bucket: str, error: Exception) -> Unavailable:
         f"S3 does not answer for bucket {bucket!r}: {found.where}: {found.reason}",
         hint=found.hint,
     )
+
+
+def _listed(bucket: str, found: Mapping[str, Any]) -> S3Address:
+    """Read one row of a listing; servers that leave fields out exist."""
+    key, size, etag = found.get("Key"), found.get("Size"), found.get("ETag")
+    modified = found.get("LastModified")
+    if (
+        not (isinstance(key, str) and key and isinstance(etag, str) and etag)
+        or not (isinstance(size, int) and 0 <= size <= LARGEST_OBJECT)
+        or not isinstance(modified, datetime)
+    ):
+        raise ProtocolFailed(
+            f"the server behind bucket {bucket!r} lists an object without a key, size, ETag and "
+            "time that can be used",
+            hint=_SERVER,
+        )
+    try:
+        modified_us = max(0, int(modified.timestamp() * 1_000_000))
+    except (OverflowError, ValueError):
+        modified_us = 0  # outside the range of datetime
+    return S3Address(bucket=bucket, key=key, size=size, etag=etag, modified_us=modified_us)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import mimetypes
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from typing import Any
 
-from artifact_cache.aws import call_s3
-from artifact_cache.buckets import list_pages
+from artifact_cache.s3.buckets import list_pages
+from artifact_cache.s3.client import call_s3
+from artifact_cache.s3.parts import DIGEST, checksum
 from packager.core.errors import AccessDenied, OutputFailed, ProtocolFailed, Unavailable
+from packager.core.references import BucketPlace
 from packager.core.remote.s3 import S3Refused, explained, s3_client
 
 _FULL = frozenset({"QuotaExceeded", "XMinioStorageFull", "InsufficientStorage", "StorageFull"})
@@ -60,6 +64,18 @@ class WritableBucket:
                 raise  # the reason is known, or credentials are missing
             raise AccessDenied(error.message, hint=f"the credentials need {_WRITE}") from error
 
+    def put(self, key: str, data: bytes, kind: str = "", *, sha256: str = "") -> Any:
+        """Write a small object whole, with its checksum."""
+        digest = sha256 or hashlib.sha256(data).hexdigest()
+        return self.call(
+            "put_object",
+            Key=key,
+            Body=data,
+            ContentType=kind or "application/octet-stream",
+            ChecksumSHA256=checksum(bytes.fromhex(digest)),
+            Metadata={DIGEST: digest},
+        )
+
     def pages(self, prefix: str) -> Iterator[dict[str, Any]]:
         """Yield the pages of a listing; raises as `call` does."""
         with explained(self.name, None):
@@ -86,3 +102,14 @@ class WritableBucket:
             raise OutputFailed(
                 f"bucket {self.name!r} is full", hint="free some space, or choose another bucket"
             )
+
+
+def put_files(at: BucketPlace, files: Mapping[str, bytes], client: Any | None = None) -> None:
+    """Write each file to the bucket, its name behind the key; "" is the key itself.
+
+    Raises what writing to a bucket does (`WritableBucket.call`).
+    """
+    bucket = WritableBucket(at.bucket, client)
+    for name, data in files.items():
+        place = f"{at.key.rstrip('/')}/{name}" if name else at.key
+        bucket.put(place, data, mimetypes.guess_type(place)[0] or "")

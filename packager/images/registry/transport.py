@@ -8,7 +8,6 @@ HTTP/1.1 only: large bodies suffer from HTTP/2's head-of-line blocking.
 
 from __future__ import annotations
 
-import email.utils
 import http.client
 import os
 import random
@@ -24,6 +23,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 import urllib3
 import urllib3.connection
 
+from artifact_cache import timely as answers
 from artifact_cache.timely import PIECE, TimelyResponse
 from packager.core.errors import PackagerError, UsageError
 from packager.core.files.pipes import open_waiting
@@ -342,15 +342,7 @@ def header_number(text: str) -> int | None:
 
 def retry_after_s(headers: Mapping[str, str] | http.client.HTTPMessage) -> float:
     """Return the seconds of a `Retry-After` header, with an upper limit; 0 without one."""
-    text = headers.get("Retry-After", "").strip()[:64]
-    if text.isdecimal():
-        seconds = float(text)
-    else:
-        try:
-            seconds = email.utils.parsedate_to_datetime(text).timestamp() - time.time()
-        except (ValueError, OverflowError, TypeError, IndexError):
-            return 0.0
-    return min(max(seconds, 0.0), _LONGEST_RETRY_AFTER_S)
+    return min(answers.retry_after_s(headers.get("Retry-After")), _LONGEST_RETRY_AFTER_S)
 
 
 def _backoff_s(attempt: int) -> float:

@@ -15,7 +15,8 @@ from contextlib import suppress
 from dataclasses import field
 from datetime import datetime
 
-from artifact_cache.buckets import strong_etag
+from artifact_cache.s3.buckets import strong_etag
+from artifact_cache.s3.parts import DIGEST
 from packager.core.documents import NotStrict, parse_object, shorten
 from packager.core.documents import field as typed
 from packager.core.errors import NotFound, OutputFailed, PackagerError
@@ -26,7 +27,7 @@ from packager.core.text import escape_text
 from packager.core.tree_manifest import MANIFEST, MAX_MANIFEST_BYTES, read_manifest
 from packager.core.values import dataclass
 from packager.images.trees.journal import TreeJournal
-from packager.images.trees.objects import DIGEST, ObjectUpload, ObjectUploads, put_object
+from packager.images.trees.objects import ObjectUpload, ObjectUploads
 
 NOTE = "packager-tree.unfinished"
 _LARGEST_OBJECT = 5 * 1000**4  # S3: 5 TB
@@ -131,7 +132,7 @@ class TreeBucket:
         if not is_there:
             self._begin()
             self._check_unchanged()
-            put_object(self._bucket, self._key(MANIFEST), manifest, "application/json")
+            self._bucket.put(self._key(MANIFEST), manifest, "application/json")
         self._remove(sorted((self._owned - wanted) & set(self._objects)))
         self._remove([NOTE])
         self._abort_leftovers()
@@ -211,7 +212,7 @@ class TreeBucket:
                     for path, one in sorted(self._held.items())
                 },
             }
-            put_object(self._bucket, self._key(NOTE), json.dumps(note).encode(), "application/json")
+            self._bucket.put(self._key(NOTE), json.dumps(note).encode(), "application/json")
             if MANIFEST in self._objects:
                 self._remove([MANIFEST])
             self._has_begun = True

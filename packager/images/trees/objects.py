@@ -6,7 +6,6 @@ it differs.  Parts of all files share a few buffers, so that memory does not gro
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import threading
 from collections.abc import Callable
@@ -15,16 +14,15 @@ from contextlib import suppress
 from io import SEEK_CUR, SEEK_END, RawIOBase
 from typing import Any
 
-from artifact_cache.buckets import strong_etag
-from packager.core.errors import PackagerError
+from artifact_cache.s3.buckets import strong_etag
+from artifact_cache.s3.parts import MOST_PARTS, begin_upload, checksum, uploaded_parts
+from packager.core.errors import PackagerError, ProtocolFailed
 from packager.core.image import TreeFile
 from packager.core.remote.s3_write import UploadGone, WritableBucket
 from packager.core.units import MIB
 from packager.images.trees.journal import TreeJournal
 
-DIGEST = "packager-sha256"  # in an object's metadata, where it was known before it was sent
 PART_BYTES = 5 * MIB  # the least that S3 takes: memory grows with it
-_MOST_PARTS = 10_000
 _AT_ONCE = 4  # parts on their way, of all files together
 _BUFFERS = _AT_ONCE + 1  # more than layers that are read at once: each may hold one half filled
 _READ_BYTES = 64 * 1024  # boto3 reads a mebibyte at a time, which each thread's heap would keep
@@ -90,7 +88,7 @@ class ObjectUpload:
         self._key = key
         self._sha256 = sha256
         self._on_done = on_done
-        least = -(-file.size // _MOST_PARTS)
+        least = -(-file.size // MOST_PARTS)
         self._part_bytes = max(PART_BYTES, -(-least // MIB) * MIB)
         self._buffer: bytearray | None = None
         self._filled = 0
@@ -122,7 +120,7 @@ class ObjectUpload:
         sha256 = digest.removeprefix("sha256:")
         if self._file.size <= self._part_bytes:
             data = bytes(self._whole)
-            answer = put_object(self._uploads.bucket, self._key, data, sha256=sha256)
+            answer = self._uploads.bucket.put(self._key, data, sha256=sha256)
             self._uploads.count(len(data))
         else:
             if self._filled:
@@ -169,7 +167,7 @@ class ObjectUpload:
                 "upload_part",
                 PartNumber=number,
                 Body=_ViewFile(data),
-                ChecksumSHA256=base64.b64encode(hashed.digest()).decode(),
+                ChecksumSHA256=checksum(hashed.digest()),
             )
             known = (strong_etag(answer.get("ETag")), hashed.hexdigest())
             self._uploads.count(len(data))
@@ -187,36 +185,26 @@ class ObjectUpload:
             with suppress(PackagerError):
                 self._known = self._still_there(found[2])
                 return self._upload
-        answer = self._uploads.bucket.call(
-            "create_multipart_upload",
-            Key=self._key,
-            ChecksumAlgorithm="SHA256",
-            Metadata={DIGEST: self._sha256} if self._sha256 else {},
-        )
-        identity = str(answer["UploadId"])
+        identity = begin_upload(self._uploads.bucket.call, self._key, self._sha256, "SHA256")
+        if not identity:
+            raise ProtocolFailed(
+                f"the answer for bucket {self._uploads.bucket.name!r} is none of S3",
+                hint="check AWS_ENDPOINT_URL: a complete S3 must answer there",
+            )
         self._uploads.journal.note_upload(self._file.path, identity, self._part_bytes, {})
         return identity
 
     def _still_there(self, parts: dict[int, tuple[str, str]]) -> dict[int, tuple[str, str]]:
         """Return the parts that both we and the bucket know."""
-        known: dict[int, tuple[str, str]] = {}
-        marker = 0
-        while True:
-            answer = self._call("list_parts", PartNumberMarker=marker)
-            for part in answer.get("Parts", ()):
-                number = int(part["PartNumber"])
-                if number in parts and parts[number][0] == strong_etag(part["ETag"]):
-                    known[number] = parts[number]
-            if not answer.get("IsTruncated"):
-                return known
-            marker = int(answer["NextPartNumberMarker"])
+        there = uploaded_parts(self._call)
+        return {number: part for number, part in parts.items() if there.get(number) == part[0]}
 
     def _complete(self) -> Any:
         parts = [
             {
                 "PartNumber": number,
                 "ETag": etag,
-                "ChecksumSHA256": base64.b64encode(bytes.fromhex(sha256)).decode(),
+                "ChecksumSHA256": checksum(bytes.fromhex(sha256)),
             }
             for number, (etag, sha256) in sorted(self._parts.items())
         ]
@@ -276,18 +264,3 @@ class _ViewFile(RawIOBase):
 
     def tell(self) -> int:
         return self._position
-
-
-def put_object(
-    bucket: WritableBucket, key: str, data: bytes, kind: str = "", *, sha256: str = ""
-) -> Any:
-    """Write a small object whole, with its checksum."""
-    digest = sha256 or hashlib.sha256(data).hexdigest()
-    return bucket.call(
-        "put_object",
-        Key=key,
-        Body=data,
-        ContentType=kind or "application/octet-stream",
-        ChecksumSHA256=base64.b64encode(bytes.fromhex(digest)).decode(),
-        Metadata={DIGEST: digest},
-    )

@@ -17,8 +17,7 @@ from packager.core.documents import NotStrict, parse_json, shorten
 from packager.core.errors import NotFound, UsageError
 from packager.core.references import BucketPlace, parse_bucket_place
 from packager.core.remote.addresses import S3Address
-from packager.core.remote.s3 import S3Reader, s3_client
-from packager.core.remote.s3_listing import list_bucket, whole_object
+from packager.core.remote.s3 import S3Reader, list_bucket, s3_client, whole_object
 from packager.core.text import escape
 from packager.core.units import GIB, MIB, decimal
 

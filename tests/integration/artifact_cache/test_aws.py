@@ -12,7 +12,8 @@ from botocore.config import Config
 from botocore.loaders import JSONFileLoader
 from urllib3 import HTTPResponse
 
-from artifact_cache.aws import aws_client, aws_session, call_s3, s3_client_of
+from artifact_cache.aws import aws_client, aws_session
+from artifact_cache.s3.client import call_s3, s3_client_of
 
 
 @pytest.fixture(autouse=True)

@@ -171,6 +171,17 @@ def test_who_may_not_delete_can_still_heal(place: Place, proxy: FaultProxy, tmp_
     assert extracted(place.store(), CHECKPOINT, tmp_path / "again") == files_of(b"tensors")
 
 
+@pytest.mark.parametrize("method", ["HEAD", "GET"])
+def test_a_condition_that_nobody_set_cannot_fail(
+    place: Place, proxy: FaultProxy, tmp_path: Path, method: str
+) -> None:
+    """A proxy that answers so ended the build with an exception of the store's own."""
+    store = through(place, proxy, answer(method, 412))
+
+    with pytest.raises(StoreUnavailable, match="it answers 412"):
+        put_large(store, tmp_path / "a", PART)
+
+
 def test_a_healed_blob_is_not_deleted_by_who_saw_the_bad_one(place: Place, tmp_path: Path) -> None:
     published(place.store(), tmp_path / "a", CHECKPOINT)
     key = place.blob(TENSORS)

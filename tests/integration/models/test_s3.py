@@ -27,12 +27,10 @@ from packager.core.errors import (
 from packager.core.image import RemoteRange
 from packager.core.model import ModelFiles
 from packager.core.remote.addresses import S3Address, parse_s3
-from packager.core.remote.s3 import S3Reader, s3_client
-from packager.core.remote.s3_listing import list_bucket, whole_object
+from packager.core.remote.s3 import S3Reader, list_bucket, s3_client, whole_object
 from packager.core.remote.s3_write import WritableBucket
 from packager.images.target import bucket_of as target_place
 from packager.images.target import parse_target
-from packager.images.trees.objects import put_object
 from packager.models.local import LocalSource
 from packager.models.reference import bucket_of, parse_model_reference
 from packager.models.s3 import S3Source
@@ -280,7 +278,7 @@ def test_the_users_settings_are_kept(
                 monkeypatch.delenv(name)
         monkeypatch.chdir(tmp_path)
         bucket = WritableBucket("bucket")
-        put_object(bucket, "key", b"data")
+        bucket.put("key", b"data")
         bucket.call("list_objects_v2")
     written, listed = server.requests
 

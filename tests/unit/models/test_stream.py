@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from artifact_cache.timely import retry_after_s
 from packager.core.errors import Unavailable
 from packager.core.image import Blob, RemoteRange
 from packager.core.remote.addresses import HubAddress, S3Address, content_of, parse_hub, parse_s3
-from packager.core.remote.resume import CHUNK, BrokenOff, read_resumed, retry_after_s
+from packager.core.remote.resume import CHUNK, BrokenOff, read_resumed
 from packager.images.digest_index import fingerprint_of
 from tests.support.cases import cases_of
 from tests.support.doubles.models import write_model

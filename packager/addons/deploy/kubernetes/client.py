@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 
 import urllib3
 
-from packager.addons.deploy.deadlines import TooLate, within
+from artifact_cache.waits import TooLate, within
 from packager.addons.deploy.kubernetes.kubeconfig import ClusterAccess
 from packager.addons.deploy.kubernetes.objects import MANAGER
 from packager.cli.serving.routes import Connection

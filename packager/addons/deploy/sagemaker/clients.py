@@ -10,7 +10,7 @@ from typing import Any
 
 from artifact_cache.aws import aws_client, aws_session
 from artifact_cache.distribution import install_command
-from packager.addons.deploy.deadlines import Bounded, TooLate
+from artifact_cache.waits import TooLate, within
 from packager.addons.deploy.sagemaker.route import EndpointRoute, connection_to, signer
 from packager.core.errors import AccessDenied, NotFound, PackagerError, Unavailable, UsageError
 from packager.core.text import escape
@@ -88,7 +88,7 @@ class Clients:
         most_s = INVOKE_S if service == "sagemaker-runtime" else CALL_S
         try:
             made = aws_client(service, region_name=self._region or None, config=config)
-            return Bounded(made, most_s)
+            return _Bounded(made, most_s)
         except exceptions.NoRegionError as error:
             raise UsageError(
                 "nobody says in which region of AWS", hint="give --region, or set AWS_REGION"
@@ -162,3 +162,22 @@ def _refusal(operation: str, response: Mapping[str, Any]) -> PackagerError:
     if code == "ResourceNotFound":
         return NotFound(f"{operation}: {escape(message[:_LONGEST])}", hint="apply it first")
     return aws_refused(operation, code, message)
+
+
+class _Bounded:
+    """An object whose methods end in time, with `TooLate` if need be."""
+
+    def __init__(self, inner: Any, seconds: float) -> None:
+        self._inner = inner
+        self._seconds = seconds
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the attribute of that name; of a method, one that ends in time."""
+        found = getattr(self._inner, name)
+        if not callable(found):
+            return found
+
+        def call(*given: Any, **named: Any) -> Any:
+            return within(self._seconds, lambda: found(*given, **named))
+
+        return call

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from packager.addons.deploy.deadlines import within
+from artifact_cache.waits import within
 from packager.addons.deploy.sagemaker.bodies import requests_of
 from packager.addons.deploy.sagemaker.clients import INVOKE_S, Clients, explained, is_missing
 from packager.addons.deploy.sagemaker.deployer import SageMakerDeployer

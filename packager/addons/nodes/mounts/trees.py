@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from artifact_cache.waits import within
 from packager.addons.nodes.mounts import syscalls
 from packager.addons.nodes.mounts.failures import mount_failed
 from packager.addons.nodes.mounts.layer_files import LayerFile
@@ -30,23 +30,7 @@ def detached_tree(layers: Sequence[LayerFile], work: Path) -> int:
 
     `work` is an empty directory, upon which nothing is mounted outside of the thread.
     """
-    made: list[int] = []
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            made.append(_make(layers, work))
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=run, name="mounts")
-    thread.start()
-    thread.join()
-    if failed:
-        for descriptor in made:
-            os.close(descriptor)
-        raise failed[0]
-    return made[0]
+    return within(None, lambda: _make(layers, work), "mounts")
 
 
 def _make(layers: Sequence[LayerFile], work: Path) -> int:

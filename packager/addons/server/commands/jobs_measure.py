@@ -119,7 +119,7 @@ def measure(
     record = load_record(record_file)
     asked = states(is_drafted=draft is not None, has_base_head=base_draft is not None)
     own_step = max(sum(step.seconds for step in record.steps if not step.reused), LEAST_S)
-    from packager.core.remote.s3_upload import put_files
+    from packager.core.remote.s3_write import put_files
 
     reasons: dict[str, str] = {}
     skipped: list[int] = []

@@ -26,8 +26,7 @@ from packager.addons.server.sagemaker.hosting import ModelData
 from packager.core.errors import ModelRefused, NotFound, PackagerError, Unavailable
 from packager.core.references import BucketReference, parse_bucket_place
 from packager.core.remote.addresses import S3Address
-from packager.core.remote.s3 import S3Reader, s3_client
-from packager.core.remote.s3_listing import whole_object
+from packager.core.remote.s3 import S3Reader, s3_client, whole_object
 from packager.core.units import GIB, MIB
 from packager.core.values import dataclass
 from packager.models.paths import check_distinct, check_path

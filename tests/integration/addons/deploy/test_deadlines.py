@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from packager.addons.deploy.deadlines import TooLate, within
+from artifact_cache.waits import TooLate, within
 from packager.addons.deploy.kubernetes import client
 from packager.addons.deploy.kubernetes.client import ApiServer, ObjectPlace
 from packager.addons.deploy.kubernetes.kubeconfig import ClusterAccess

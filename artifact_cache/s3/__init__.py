@@ -1,0 +1,1 @@
+"""S3 and servers that speak its protocol: clients, listings, failures, uploads in parts."""
