@@ -119,6 +119,7 @@
     output.textContent = shown < rows.length ? shown + " of " + rows.length + " rows" : "";
   };
   form.addEventListener("input", filter);
+  form.addEventListener("change", filter);
   form.addEventListener("reset", () => setTimeout(filter));
   form.addEventListener("submit", (event) => event.preventDefault());
   tables[0].closest(".scroll").before(form);

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from packager.addons.bench.report_html import bench_html
 from tests.support.bench_reports import REPORTS
 from tests.support.browser import Browser, written_once
+from tests.support.report_values import bench_html
 
 # Every part of the page is on one of these.
 DIFFERENT = ("quantized", "drafts", "twelve", "partly failed", "tiny")

@@ -57,7 +57,7 @@ def test_nothing_is_hidden_in_the_table_at_the_usual_width(
 ) -> None:
     browser.show(page_of(RANKING), width=1280)
     widths = browser.driver.execute_script(
-        "const table = document.querySelector('#instances .scroll');"
+        "const table = document.querySelector('section[aria-labelledby=instances] .scroll');"
         "return [table.scrollWidth, table.clientWidth]"
     )
 
@@ -101,7 +101,7 @@ def test_a_table_is_sorted_and_filtered(browser: Browser, page_of: Callable[[str
     driver = browser.driver
 
     def column(at: int) -> list[str]:
-        rows = browser.find_all("#instances tbody tr:not([hidden])")
+        rows = browser.find_all("section[aria-labelledby=instances] tbody tr:not([hidden])")
         cells = [row.find_elements("xpath", "./*") for row in rows[:12]]
         return [row[at].text for row in cells]
 
@@ -122,11 +122,18 @@ def test_a_table_is_sorted_and_filtered(browser: Browser, page_of: Callable[[str
     shown = browser.find(".filters output").text
     assert set(column(2)) == {"1 x L4"}
     assert all(float(text) <= 2 for text in column(3))
-    assert re.fullmatch(r"[3-9] of 125 instances", shown)
+    assert re.fullmatch(r"[3-9] of 125 rows", shown)
 
 
 def test_a_page_without_script_has_everything_and_no_dead_button(
     browser: Browser, page_of: Callable[[str], Path]
 ) -> None:
-    assert len(browser.shown_without_script(page_of(RANKING), "#instances tbody tr")) == 125
+    assert (
+        len(
+            browser.shown_without_script(
+                page_of(RANKING), "section[aria-labelledby=instances] tbody tr"
+            )
+        )
+        == 125
+    )
     assert browser.find(".choice code").is_displayed()
