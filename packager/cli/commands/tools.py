@@ -102,7 +102,7 @@ def install(name: str, allow_unhashed: bool, build: Build, progress: str, quiet:
     \b
     packager tools install llmcompressor
     """
-    from packager.optimize.steps.tools.environments import ALLOW_UNHASHED
+    from packager.optimize.steps.tools.installers import ALLOW_UNHASHED
 
     with shown_progress(progress, quiet=quiet) as on_event:
         settings = Settings(on_event=on_event)

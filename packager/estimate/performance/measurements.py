@@ -18,7 +18,6 @@ A metric of AIPerf carries its unit, which is read and never inferred.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -35,27 +34,27 @@ from packager.core.files.user_files import read_user_file
 from packager.core.measurement import MeasuredLoad, MeasuredRun, MeasuredSetup
 from packager.core.startup import StartupReport
 from packager.core.validation import first_fault
+from packager.estimate.performance.measured_figures import (
+    MAX_CONCURRENCY,
+    read_average,
+    read_concurrency,
+    read_metric,
+    read_milliseconds,
+    read_optional,
+    read_positive,
+    read_seconds,
+)
 from packager.estimate.performance.measured_text import FORM as TEXT_FORM
 from packager.estimate.performance.measured_text import is_point, parse_point
 from packager.estimate.performance.vllm_runs import TOTALS, read_vllm_run
 
 MAX_BYTES = 16 * 1024 * 1024  # a benchmark's own file has much besides
 MAX_LOADS = 10_000
-MAX_CONCURRENCY = 1_000_000
 FORM = '{"points": [{"concurrency": 8, "tpot_ms": 42.7}]}'
 HINT = (
     "name what `packager bench --output`, AIPerf, `vllm bench serve --save-result` or "
     f"`sglang.bench_serving --output-file` wrote, or {FORM}, or write '{TEXT_FORM}'"
 )
-SECONDS: Mapping[str, float] = {
-    "s": 1.0,
-    "sec": 1.0,
-    "seconds": 1.0,
-    "ms": 1e-3,
-    "milliseconds": 1e-3,
-    "us": 1e-6,
-    "ns": 1e-9,
-}
 PER_SECOND = frozenset({"tokens/sec", "tokens/s", "tok/s"})
 
 
@@ -177,7 +176,7 @@ def _of_speeds(
         setup=setup or MeasuredSetup(),
         loads=tuple(_loads_of(speeds, "speculative")),
         plain_loads=tuple(_loads_of(speeds, "plain")),
-        acceptance_length=None if length is None else _positive(length, "acceptance.length"),
+        acceptance_length=None if length is None else read_positive(length, "acceptance.length"),
     )
 
 
@@ -188,10 +187,10 @@ def _loads_of(speeds: list[Any], name: str) -> Iterable[MeasuredLoad]:
             continue
         answered = field(load, "requests", int, name) - field(load, "failed", int, name)
         yield MeasuredLoad(
-            concurrency=_concurrency(speed.get("concurrency"), "concurrency"),
-            tpot_s=_positive(load["tpot_p50_s"], "tpot_p50_s"),
-            ttft_s=_optional(load.get("ttft_p50_s"), "ttft_p50_s"),
-            output_tokens_s=_optional(load.get("tokens_per_second"), "tokens_per_second"),
+            concurrency=read_concurrency(speed.get("concurrency"), "concurrency"),
+            tpot_s=read_positive(load["tpot_p50_s"], "tpot_p50_s"),
+            ttft_s=read_optional(load.get("ttft_p50_s"), "ttft_p50_s"),
+            output_tokens_s=read_optional(load.get("tokens_per_second"), "tokens_per_second"),
             output_tokens=field(load, "output_tokens", int, name) / max(1, answered),
         )
 
@@ -252,14 +251,16 @@ def _of_bench_loads(loads: Iterable[BenchLoad]) -> Iterable[MeasuredLoad]:
             continue  # at a rate it is only a limit; answers in one piece have no time per token
         means = {name: metric.avg for name, metric in load.metrics.items()}
         yield MeasuredLoad(
-            concurrency=_concurrency(load.concurrency, "concurrency"),
-            tpot_s=_positive(tpot.avg, "inter_token_latency.avg") / 1e3,
-            ttft_s=_milliseconds(means.get("time_to_first_token"), "time_to_first_token"),
-            output_tokens_s=_optional(
+            concurrency=read_concurrency(load.concurrency, "concurrency"),
+            tpot_s=read_positive(tpot.avg, "inter_token_latency.avg") / 1e3,
+            ttft_s=read_milliseconds(means.get("time_to_first_token"), "time_to_first_token"),
+            output_tokens_s=read_optional(
                 means.get("output_token_throughput"), "output_token_throughput"
             ),
-            input_tokens=_optional(means.get("input_sequence_length"), "input_sequence_length"),
-            output_tokens=_optional(means.get("output_sequence_length"), "output_sequence_length"),
+            input_tokens=read_optional(means.get("input_sequence_length"), "input_sequence_length"),
+            output_tokens=read_optional(
+                means.get("output_sequence_length"), "output_sequence_length"
+            ),
         )
 
 
@@ -299,16 +300,16 @@ def _of_aiperf(path: Path, document: Mapping[str, Any]) -> MeasuredRun:
         raise NotStrict("the benchmark was cancelled before its end")
     config = document.get("input_config")
     config = config if isinstance(config, dict) else {}
-    throughput = _metric(document, "output_token_throughput")
+    throughput = read_metric(document, "output_token_throughput")
     if throughput and throughput[1] not in PER_SECOND:
         raise NotStrict(f"output_token_throughput has the unit {shorten(throughput[1])}")
     load = MeasuredLoad(
-        concurrency=_concurrency(_aiperf_concurrency(document, config), "concurrency"),
-        tpot_s=_positive(_seconds(document, "inter_token_latency"), "inter_token_latency"),
-        ttft_s=_optional(_seconds(document, "time_to_first_token"), "time_to_first_token"),
+        concurrency=read_concurrency(_aiperf_concurrency(document, config), "concurrency"),
+        tpot_s=read_positive(read_seconds(document, "inter_token_latency"), "inter_token_latency"),
+        ttft_s=read_optional(read_seconds(document, "time_to_first_token"), "time_to_first_token"),
         output_tokens_s=throughput[0] if throughput else None,
-        input_tokens=_average(document, "input_sequence_length"),
-        output_tokens=_average(document, "output_sequence_length"),
+        input_tokens=read_average(document, "input_sequence_length"),
+        output_tokens=read_average(document, "output_sequence_length"),
     )
     own = document.get("packager")
     stated = own.get("setup") if isinstance(own, dict) else None
@@ -318,7 +319,7 @@ def _of_aiperf(path: Path, document: Mapping[str, Any]) -> MeasuredRun:
         if stated is None
         else _setup_of(BenchSetup.model_validate(stated)),
         loads=(load,),
-        acceptance_length=_average(document, "spec_decode_token_weighted_acceptance_length"),
+        acceptance_length=read_average(document, "spec_decode_token_weighted_acceptance_length"),
     )
 
 
@@ -360,10 +361,10 @@ def _of_vllm(path: Path, document: Mapping[str, Any]) -> MeasuredRun:
     figures = run.figures
     inputs, outputs = (field(document, name, int) / run.completed for name in TOTALS)
     load = MeasuredLoad(
-        concurrency=_concurrency(run.concurrency, "max_concurrency"),
-        tpot_s=_positive(figures.get("mean_tpot_ms"), "mean_tpot_ms") / 1e3,
-        ttft_s=_milliseconds(figures.get("mean_ttft_ms"), "mean_ttft_ms"),
-        output_tokens_s=_optional(figures.get("output_throughput"), "output_throughput"),
+        concurrency=read_concurrency(run.concurrency, "max_concurrency"),
+        tpot_s=read_positive(figures.get("mean_tpot_ms"), "mean_tpot_ms") / 1e3,
+        ttft_s=read_milliseconds(figures.get("mean_ttft_ms"), "mean_ttft_ms"),
+        output_tokens_s=read_optional(figures.get("output_throughput"), "output_throughput"),
         input_tokens=inputs,
         output_tokens=outputs,
     )
@@ -371,7 +372,7 @@ def _of_vllm(path: Path, document: Mapping[str, Any]) -> MeasuredRun:
         source=str(path),
         setup=MeasuredSetup(model=run.model),
         loads=(load,),
-        acceptance_length=_optional(figures.get("accept_length"), "accept_length"),
+        acceptance_length=read_optional(figures.get("accept_length"), "accept_length"),
     )
 
 
@@ -392,57 +393,6 @@ def _reader(
     document: Mapping[str, Any],
 ) -> Callable[[Path, Mapping[str, Any]], MeasuredRun] | None:
     return next((read for key, read in READERS.items() if key in document), None)
-
-
-def _metric(document: Mapping[str, Any], name: str) -> tuple[float, str] | None:
-    """Return the average of a metric and its unit; None where it is absent."""
-    if name not in document:
-        return None
-    block = field(document, name, dict)
-    return _positive(block.get("avg"), f"{name}.avg"), field(block, "unit", str, name)
-
-
-def _seconds(document: Mapping[str, Any], name: str) -> float | None:
-    found = _metric(document, name)
-    if found is None:
-        return None
-    value, unit = found
-    if unit not in SECONDS:
-        raise NotStrict(f"{name} has the unit {shorten(unit)}, not one of {', '.join(SECONDS)}")
-    return value * SECONDS[unit]
-
-
-def _average(document: Mapping[str, Any], name: str) -> float | None:
-    found = _metric(document, name)
-    return found[0] if found else None
-
-
-def _milliseconds(value: object, name: str) -> float | None:
-    found = _optional(value, name)
-    return None if found is None else found / 1e3
-
-
-def _optional(value: object, name: str) -> float | None:
-    return None if value is None else _positive(value, name)
-
-
-def _positive(value: object, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise NotStrict(f"{name} is {shorten(value)}, expected a number")
-    if not math.isfinite(value) or not 0 < value < 1e12:
-        raise NotStrict(f"{name} is {shorten(value)}, expected a positive number")
-    return float(value)
-
-
-def _concurrency(value: object, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise NotStrict(
-            f"{name} is {shorten(value)}, expected a number of requests at once: "
-            "runs at a rate of requests say nothing of it"
-        )
-    if not 1 <= value <= MAX_CONCURRENCY:
-        raise NotStrict(f"{name} is {value}, expected 1 to {MAX_CONCURRENCY}")
-    return value
 
 
 def _has(document: object, name: str) -> bool:

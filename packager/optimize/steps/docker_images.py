@@ -22,9 +22,9 @@ from packager.optimize.steps.failures import read_tail
 from packager.optimize.steps.logs import new_log
 from packager.optimize.steps.processes import SUPERVISOR
 from packager.optimize.steps.tools.definition import ToolDefinition
-from packager.optimize.steps.tools.environments import (
+from packager.optimize.steps.tools.environments import Environments
+from packager.optimize.steps.tools.installers import (
     INDEX_SETTINGS,
-    Environments,
     install_options,
     refuse_missing_build,
     refuse_other_files,

@@ -13,12 +13,8 @@ from click.testing import CliRunner
 from packager.cli.commands.tools import tools
 from packager.cli.wiring.settings import Settings
 from packager.core.errors import ToolUnavailable
-from packager.optimize.steps.tools.environments import (
-    ALLOW_UNHASHED,
-    MADE,
-    Environments,
-    PackagesDiffer,
-)
+from packager.optimize.steps.tools.environments import MADE, Environments
+from packager.optimize.steps.tools.installers import ALLOW_UNHASHED, PackagesDiffer
 from tests.support.cases import cases_of
 from tests.support.tool_steps import HELPER
 from tests.support.workers import load

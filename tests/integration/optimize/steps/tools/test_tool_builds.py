@@ -11,7 +11,7 @@ import pytest
 
 from packager.core.errors import ToolUnavailable
 from packager.optimize.steps.key_parts import toolchain_of
-from packager.optimize.steps.tools.environments import ALLOW_UNHASHED
+from packager.optimize.steps.tools.installers import ALLOW_UNHASHED
 from tests.unit.optimize.steps.tools.test_environments import own
 from tests.unit.optimize.steps.tools.test_tool_builds import tool as tool
 from tests.unit.optimize.steps.tools.test_tool_builds import tool_for_both as tool_for_both
