@@ -176,7 +176,7 @@ def calibrate(measured: Sequence[Measured], general_band: float, place: Place = 
         points=len(places),
         lowest=places[0].concurrency,
         highest=places[-1].concurrency,
-        factors=len(_groups(len(places))),
+        factors=len(_GROUPS[min(len(places), len(_GROUPS)) - 1]),
         agrees=agrees,
         band=max(least, *errors),
         outside=outside,
@@ -293,7 +293,7 @@ def _left_out_errors(places: Sequence[Measured]) -> list[float]:
 
 def _fitted(places: Sequence[Measured]) -> Scale:
     """Minimise squared logarithms of errors and of factors, by Gauss-Newton with shorter steps."""
-    groups = _groups(len(places))
+    groups = _GROUPS[min(len(places), len(_GROUPS)) - 1]
     points = _spread(places, _MOST_FITTED)
     best = [0.0] * len(groups)
     residuals = _residuals(points, groups, best)
@@ -374,11 +374,6 @@ def _scale(groups: tuple[tuple[str, ...], ...], logarithms: list[float]) -> Scal
         for name in names
     }
     return Scale(**factors)
-
-
-def _groups(points: int) -> tuple[tuple[str, ...], ...]:
-    """Return which terms share a factor."""
-    return _GROUPS[min(points, len(_GROUPS)) - 1]
 
 
 def _predicted(point: Measured, scale: Scale) -> Point:
