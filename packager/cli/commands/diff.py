@@ -13,6 +13,13 @@ from packager.cli.wiring.settings import Settings, parse_output
 from packager.core.image import Platform
 from packager.images.compare import compare
 from packager.images.report import diff_document, diff_report
+from packager.pipeline.plan_changes import (
+    changes_document,
+    changes_report,
+    compare_plans,
+    is_plan,
+    read_plan,
+)
 
 DIFFERENT = 1
 
@@ -20,7 +27,7 @@ DIFFERENT = 1
 @click.command()
 @click.argument("first")
 @click.argument("second")
-@click.option("--exit-code", is_flag=True, help="End with status 1 when the images differ.")
+@click.option("--exit-code", is_flag=True, help="End with status 1 when they differ.")
 @image_options
 @format_option_of("json", "html")
 def diff(
@@ -34,9 +41,17 @@ def diff(
 ) -> int:
     """Show which layers a node that has FIRST pulls for SECOND, and which settings differ.
 
+    Two FILE.json of `packager plan --format json` are compared by what they decide.
+
     \b
     packager diff REGISTRY/models/tiny:1 oci:out
+    packager diff before.json after.json
     """
+    if is_plan(first) and is_plan(second):
+        changes = compare_plans(read_plan(first), read_plan(second))
+        report = changes_report(changes, f"{first} and {second}")
+        print_result(output_format, changes_document(changes), report)
+        return DIFFERENT if exit_code and not changes.same else 0
     tools = image_services_for(Settings(insecure_registries=insecure_registries, ca_file=ca_file))
     one, other = (tools.open(parse_output(name), platform) for name in (first, second))
     found = compare(one.image, other.image)
