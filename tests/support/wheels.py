@@ -38,7 +38,12 @@ class Distribution:
 
 
 def build_distribution(out: Path) -> Distribution:
-    """Build the sdist, and the wheel from it, with the tools of this environment."""
+    """Build the sdist, and the wheel from it, with the tools of this environment.
+
+    The man pages are made first, as for a release: git ignores them.
+    """
+    pages = [sys.executable, str(ROOT / "scripts" / "make-reference"), "--man"]
+    subprocess.run(pages, check=True, timeout=300, stdout=subprocess.DEVNULL)
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(ROOT)]
     subprocess.run(command, check=True, timeout=300, stdout=subprocess.DEVNULL)
     [wheel], [sdist] = out.glob("*.whl"), out.glob("*.tar.gz")

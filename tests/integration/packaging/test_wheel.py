@@ -66,6 +66,23 @@ def test_pages_and_completion_stand_where_man_and_shells_look(names: set[str]) -
     assert {name for name in names if name.startswith(DATA)} == pages | completion
 
 
+def test_a_wheel_of_a_clone_needs_nothing_but_hatchling(tmp_path: Path) -> None:
+    """As pip builds it: in an environment of its own, from a tree that nobody made pages in."""
+    clone = tmp_path / "clone"
+    run_program("git", "clone", "-q", "--depth", "1", f"file://{ROOT}", str(clone))
+    (clone / "hatch_build.py").write_bytes((ROOT / "hatch_build.py").read_bytes())
+    python = new_environment(Path(sys.executable), tmp_path / "alone")
+    [site] = (tmp_path / "alone/lib").glob("python*/site-packages")
+    for name in ("hatchling", "packaging", "pathspec", "pluggy", "trove_classifiers"):
+        [there] = [place for place in map(Path, sys.path) if (place / name).is_dir()]
+        (site / name).symlink_to(there / name)
+
+    build = "from hatchling.build import build_wheel; print(build_wheel('out'))"
+    done = run_program(str(python), "-c", build, cwd=clone)
+
+    assert done.stdout.strip().endswith(".whl")
+
+
 def test_nothing_else_is_installed(names: set[str]) -> None:
     tops = {name.split("/")[0] for name in names}
     others = {top for top in tops if not top.endswith((".dist-info", ".data"))}
