@@ -35,7 +35,7 @@ class HelpfulCommand(click.Command):
     def make_parser(self, ctx: click.Context) -> Any:
         """Return click's parser, with `--json`."""
         parser = super().make_parser(ctx)
-        given = next((one for one in self.params if "--format" in one.opts), None)
+        given = next((one for one in _options(self) if "--format" in one.opts), None)
         has_own = any(_JSON in one.opts for one in self.params)
         if given is not None and not has_own and "json" in getattr(given.type, "choices", ()):
             parser.add_option(given, [_JSON], given.name, action="store_const", const="json")
