@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from packager.core.findings import Finding
 from packager.core.plan import Plan
 from packager.core.suggestions import guess
+from packager.core.techniques import Draft
 from packager.engines.prequantized import check_arrived
 from packager.engines.rules import NO_FACTS, Facts, check_rules
 from packager.engines.schema import EngineSchema, check_value, find_schema
@@ -95,9 +96,33 @@ def check_launcher(env: Mapping[str, str], *, chunks: bool) -> Iterator[Finding]
     if {"MAX_INPUT_TOKENS", "MAX_INPUT_LENGTH"} <= env.keys():
         yield _conflict("MAX_INPUT_TOKENS and MAX_INPUT_LENGTH are both set")
     numbers = {name: int(value) for name, value in env.items() if _is_number(value)}
+    yield from _check_lengths(numbers, chunks=chunks)
+    for name in ("MAX_BATCH_SIZE", "VALIDATION_WORKERS", "NUM_SHARD"):
+        if numbers.get(name, 1) < 1:
+            message = f"TGI refuses {numbers[name]} for {name}"
+            yield Finding("error", "value-refused", message, "give 1 or more, or leave it out")
+    quantize, shards = env.get("QUANTIZE", ""), numbers.get("NUM_SHARD", 1)
+    if quantize == "exl2" and shards > 1:
+        yield _conflict(f"exl2 weights cannot be split, and there are {shards} shards")
+    if quantize and not quantize.startswith("bitsandbytes") and "DTYPE" in env:
+        yield _conflict(f"DTYPE and QUANTIZE={quantize} are both set; only one can be")
+    adapters = env.get("LORA_ADAPTERS", "").split(",")
+    if any(adapter.count(mark) > 1 for adapter in adapters for mark in "@="):
+        message = "TGI takes one '@' and '=' in each LORA_ADAPTERS"
+        hint = "put a comma between adapters; each has one '=' and one '@' at most"
+        yield Finding("error", "value-refused", message, hint)
+    if not _is_address(env.get("HOSTNAME", "0.0.0.0")):
+        message = f"TGI listens on 0.0.0.0: HOSTNAME {env['HOSTNAME'][:60]!r} is not an address"
+        yield Finding("warning", "key-dropped", message, "leave it out, or give an IP address")
+    if env.get("NGROK") == "true" and not {"NGROK_AUTHTOKEN", "NGROK_EDGE"} <= env.keys():
+        yield _conflict("NGROK needs NGROK_AUTHTOKEN and NGROK_EDGE")
+
+
+def _check_lengths(numbers: Mapping[str, int], *, chunks: bool) -> Iterator[Finding]:
+    """Check that no limit of tokens is above one that must hold it."""
     prompt = numbers.get("MAX_INPUT_TOKENS", numbers.get("MAX_INPUT_LENGTH"))
     total, batch = numbers.get("MAX_TOTAL_TOKENS"), numbers.get("MAX_BATCH_TOTAL_TOKENS")
-    prefill, shards = numbers.get("MAX_BATCH_PREFILL_TOKENS"), numbers.get("NUM_SHARD", 1)
+    prefill = numbers.get("MAX_BATCH_PREFILL_TOKENS")
     if prompt and total and prompt >= total:
         yield _conflict(f"the prompt's limit {prompt} is not below MAX_TOTAL_TOKENS {total}")
     if total and batch and total > batch:
@@ -113,25 +138,6 @@ def check_launcher(env: Mapping[str, str], *, chunks: bool) -> Iterator[Finding]
         )
         hint = f"set MAX_BATCH_PREFILL_TOKENS to {prompt} or more"
         yield Finding("warning", "options-conflict", message, hint)
-    for name in ("MAX_BATCH_SIZE", "VALIDATION_WORKERS", "NUM_SHARD"):
-        if numbers.get(name, 1) < 1:
-            message = f"TGI refuses {numbers[name]} for {name}"
-            yield Finding("error", "value-refused", message, "give 1 or more, or leave it out")
-    quantize = env.get("QUANTIZE", "")
-    if quantize == "exl2" and shards > 1:
-        yield _conflict(f"exl2 weights cannot be split, and there are {shards} shards")
-    if quantize and not quantize.startswith("bitsandbytes") and "DTYPE" in env:
-        yield _conflict(f"DTYPE and QUANTIZE={quantize} are both set; only one can be")
-    adapters = env.get("LORA_ADAPTERS", "").split(",")
-    if any(adapter.count(mark) > 1 for adapter in adapters for mark in "@="):
-        message = "TGI takes one '@' and '=' in each LORA_ADAPTERS"
-        hint = "put a comma between adapters; each has one '=' and one '@' at most"
-        yield Finding("error", "value-refused", message, hint)
-    if not _is_address(env.get("HOSTNAME", "0.0.0.0")):
-        message = f"TGI listens on 0.0.0.0: HOSTNAME {env['HOSTNAME'][:60]!r} is not an address"
-        yield Finding("warning", "key-dropped", message, "leave it out, or give an IP address")
-    if env.get("NGROK") == "true" and not {"NGROK_AUTHTOKEN", "NGROK_EDGE"} <= env.keys():
-        yield _conflict("NGROK needs NGROK_AUTHTOKEN and NGROK_EDGE")
 
 
 def check_format(plan: Plan) -> Iterator[Finding]:
@@ -166,20 +172,23 @@ def check_draft(plan: Plan) -> Iterator[Finding]:
         message = "TGI looks for a bias in every Medusa layer, and these have none"
         yield Finding("error", "draft-unsupported", message, "use --family vllm, up to 0.32")
     if draft.version == "v2":
-        if checkpoint_format(plan) in UNSPLITTABLE_HEADS:
-            message = (
-                f"TGI cannot load Medusa v2 heads beside {checkpoint_format(plan)} weights: "
-                "it looks for quantized heads"
-            )
-            yield Finding("error", "draft-unsupported", message, "use Medusa v1 heads, or fp8")
-        if draft.head_layers > 1:
-            message = f"TGI loads Medusa v2 heads of 1 layer, and these have {draft.head_layers}"
-            yield Finding("error", "draft-unsupported", message, "use Medusa v1 heads")
-        if plan.profile.hidden_size % plan.tp_degree:
-            message = (
-                f"Medusa v2 heads of {plan.profile.hidden_size} do not split in {plan.tp_degree}"
-            )
-            yield Finding("error", "draft-unsupported", message, "choose another tp_degree")
+        yield from _check_second_version(plan, draft)
+
+
+def _check_second_version(plan: Plan, draft: Draft) -> Iterator[Finding]:
+    """Check what TGI needs of Medusa v2 heads."""
+    if checkpoint_format(plan) in UNSPLITTABLE_HEADS:
+        message = (
+            f"TGI cannot load Medusa v2 heads beside {checkpoint_format(plan)} weights: "
+            "it looks for quantized heads"
+        )
+        yield Finding("error", "draft-unsupported", message, "use Medusa v1 heads, or fp8")
+    if draft.head_layers > 1:
+        message = f"TGI loads Medusa v2 heads of 1 layer, and these have {draft.head_layers}"
+        yield Finding("error", "draft-unsupported", message, "use Medusa v1 heads")
+    if plan.profile.hidden_size % plan.tp_degree:
+        message = f"Medusa v2 heads of {plan.profile.hidden_size} do not split in {plan.tp_degree}"
+        yield Finding("error", "draft-unsupported", message, "choose another tp_degree")
 
 
 def check_shards(plan: Plan) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ devices where the device was not.  Figures without any measurement have assumed 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import log2
 from types import MappingProxyType
 
@@ -216,21 +216,8 @@ def error_band(setup: Setup) -> float:
 
 def unmeasured(setup: Setup) -> tuple[str, ...]:
     """List what the coefficients were never compared with."""
-    accelerator, model, cell = setup.accelerator, setup.model, cell_of(setup)
-    found = []
-    if accelerator.kind == "neuron":
-        found.append("Neuron devices")
-    elif cell is None and not correction_of(setup).is_here:
-        found.append(f"{KIND_NAMES[kind_of(setup)]} on the {accelerator.name}")
-        if setup.tp_degree > 1 and not is_measured(accelerator):
-            found.append("its all-reduces, taken as those of a device with such a link")
-    if setup.engine and setup.engine not in measured_engines():
-        name = engine_name(setup.engine)
-        found.append(f"{name}, taken as {engine_name(stand_in())}")
-    elif cell and is_other_version(cell, setup):
-        name, (oldest, newest) = engine_name(cell.engine), cell.versions
-        measured = f"{oldest} to {newest}" if oldest != newest else oldest or "older ones"
-        found.append(f"{name} {setup.engine_version}; the points are of {measured}")
+    model, cell = setup.model, cell_of(setup)
+    found = [*_unmeasured_devices(setup, cell), *_unmeasured_engine(setup, cell)]
     if setup.pp_degree > 1:
         found.append("stages one after the other")
     if setup.dp_degree > 1:
@@ -241,10 +228,30 @@ def unmeasured(setup: Setup) -> tuple[str, ...]:
         found.append("models this small, which wait for the engine")
     precision = precision_of(setup)
     if cell and not is_in(cell, setup):
-        found.append(f"this model in {PRECISION_NAMES[precision]} on the {accelerator.name}")
+        found.append(f"this model in {PRECISION_NAMES[precision]} on the {setup.accelerator.name}")
     elif cell is None and precision == "unpacked":
         found.append(PRECISION_NAMES[precision])
     return tuple(found)
+
+
+def _unmeasured_devices(setup: Setup, cell: Cell | None) -> Iterator[str]:
+    accelerator = setup.accelerator
+    if accelerator.kind == "neuron":
+        yield "Neuron devices"
+    elif cell is None and not correction_of(setup).is_here:
+        yield f"{KIND_NAMES[kind_of(setup)]} on the {accelerator.name}"
+        if setup.tp_degree > 1 and not is_measured(accelerator):
+            yield "its all-reduces, taken as those of a device with such a link"
+
+
+def _unmeasured_engine(setup: Setup, cell: Cell | None) -> Iterator[str]:
+    if setup.engine and setup.engine not in measured_engines():
+        name = engine_name(setup.engine)
+        yield f"{name}, taken as {engine_name(stand_in())}"
+    elif cell and is_other_version(cell, setup):
+        name, (oldest, newest) = engine_name(cell.engine), cell.versions
+        measured = f"{oldest} to {newest}" if oldest != newest else oldest or "older ones"
+        yield f"{name} {setup.engine_version}; the points are of {measured}"
 
 
 def measured_reversed(setup: Setup) -> tuple[str, ...]:
