@@ -25,6 +25,7 @@ MEANT = {
 }
 PLATFORM = {"is_sm90": (9,), "is_sm100": (10,), "is_sm120": (12,), "is_blackwell": (10, 12)}
 ON_CUDA = {"is_cuda": True, "is_hip": False, "is_npu": False, "is_xpu": False, "is_musa": False}
+OLD_CHECK, OLD_MAJOR = re.compile(r"def (is_sm\d+_supported)\("), re.compile(r"\)\[0\] == (\d+)")
 VERSION_CHECK = re.compile(r"(is_\w+_supported) = .*?majors?=\[([\d, ]+)\]", re.DOTALL)
 
 
@@ -52,6 +53,9 @@ def _majors(base: Path) -> dict[str, tuple[int, ...]]:
     for part in re.split(r"(?m)^(?=is_\w+_supported = )", text)[1:]:
         if match := VERSION_CHECK.match(part[:400]):
             found[match[1]] = tuple(map(int, filter(None, match[2].replace(" ", "").split(","))))
+    for part in re.split(r"(?m)^(?=def )", text)[1:]:
+        if (match := OLD_CHECK.match(part)) and (majors := OLD_MAJOR.findall(part)):
+            found[match[1]] = tuple(map(int, majors))
     return found
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from packager.engines.capability import check_capability
 from packager.engines.schema import EngineSchema, find_schema
 from packager.engines.sglang.check import check_options
 from tests.support.cases import read_tables
@@ -32,7 +33,8 @@ def is_refused(row: dict[str, Any], schema: EngineSchema) -> bool:
         option = schema.find(name)
         options[option.name if option is not None else name] = value
     facts = MODELS[row["model"]] | {"compute_capability": row["sm"]}
-    found = check_options(options, schema, facts, version=schema.version, one_word=False)
+    found = [*check_options(options, schema, facts, version=schema.version, one_word=False)]
+    found += check_capability("SGLang", "sglang", schema.version, options, facts)
     return any(finding.severity == "error" for finding in found)
 
 

@@ -1,4 +1,4 @@
-"""`packager check` agrees with vLLM itself on command lines with a model and a device.
+"""`packager check` agrees with engines themselves on command lines with a model and a device.
 
 `scripts/check-verdicts` recorded what the parser and the configuration classes of a version say.
 Memory, kernels and the number of devices are pretended there: what only they decide is left out.
@@ -47,20 +47,27 @@ def held(model: str, instance: str) -> tuple[CheckedMachine, Facts]:
     return whole, {**model_facts(make_profile(files)[0]), **device_facts(machine)}
 
 
-def checked(row: dict[str, Any], version: str) -> Report:
+LAUNCHES = {
+    "vllm": ("vllm", "serve", "m"),
+    "sglang": ("python3", "-m", "sglang.launch_server", "--model-path", "m"),
+}
+
+
+def checked(row: dict[str, Any], target: str) -> Report:
+    """Check a command line for `vllm:VERSION` or `sglang:VERSION`."""
     machine, facts = held(row["model"], row["instance"])
-    line = shlex.join(["vllm", "serve", "m", *row["words"]])
+    line = shlex.join([*LAUNCHES[target.partition(":")[0]], *row["words"]])
     return judge(
         [read_document("a.sh", f"{line}\n".encode())],
-        asked=[parse_target(f"vllm:{version}")],
+        asked=[parse_target(target)],
         facts=facts,
         planner=partial(plan_remarks, machine=machine),
     )
 
 
-def differences(rows: list[dict[str, Any]], version: str) -> Iterator[str]:
+def differences(rows: list[dict[str, Any]], target: str) -> Iterator[str]:
     for row in rows:
-        report = checked(row, version)
+        report = checked(row, target)
         errors = {one.finding.code for one in report.remarks if one.finding.severity == "error"}
         is_point = bool(errors) or report.count("warning")
         if row["verdict"] == "accepted" and errors <= PRETENDED and not row.get("dropped"):
@@ -77,7 +84,8 @@ def differences(rows: list[dict[str, Any]], version: str) -> Iterator[str]:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_check_says_what_the_engine_says(file: Path) -> None:
     rows = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
-    found = [*differences(rows, file.stem.removeprefix("verdicts-"))]
+    name = file.stem.removeprefix("verdicts-").replace("sglang-", "sglang:")
+    found = [*differences(rows, name if ":" in name else f"vllm:{name}")]
 
     assert len(rows) > 250
     assert not [one for one in found if one.startswith("silent: ")]
