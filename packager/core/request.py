@@ -116,7 +116,7 @@ class BuildRequest(BaseModel):
         default=None,
         description="quantization of the weights: `none`, `auto` for the goal's best, or "
         "`[QUANTIZER:]METHOD[,OPTION…]` with awq, gptq, fp8 or smoothquant, such as "
-        "`awq,group=64`; `stream:fp8` while weights are read, without a tool",
+        "`awq,group=64` or `stream:fp8`",
     )
     quantize_ignore: Annotated[tuple[str, ...], CommandOption(metavar="MODULE")] | None = Field(
         default=None, description="modules to leave unquantized, by name or `re:PATTERN`"
