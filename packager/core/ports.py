@@ -1,13 +1,13 @@
 """Plug-in protocols, on one page.
 
-Implementations inherit nothing.  `Quantizer`, `Compiler`, `ContainerFamily` and `Deployer` are
-pure; all others perform I/O.  `check` yields findings and never raises; no finding means yes.
-Optional abilities are separate protocols (`UsesGpus`, `Preflight`, …), which callers test with
-`isinstance`.
+`Quantizer`, `Compiler`, `ContainerFamily` and `Deployer` are pure; all others perform I/O.  `check`
+yields findings and never raises; no finding means yes.  An optional ability is a member with a
+body: quantizers, compilers, sinks and writers inherit their port, and define what they are able to.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
@@ -54,10 +54,12 @@ class Quantizer(Protocol):
     tool: str  # whose facts `step` finds in `facts.tools`; "" where there is never a step
     methods: Mapping[str, tuple[Scheme, ...]]  # what `--quantize` may ask for; schemes best first
 
+    @abstractmethod
     def check(self, facts: Facts, plan: Plan) -> Iterable[Finding]:
         """Yield findings where `plan.quantization` is impossible or inadvisable."""
         ...
 
+    @abstractmethod
     def step(self, facts: Facts, plan: Plan) -> Step:
         """Describe the work. Only called when `check` reported no error.
 
@@ -65,32 +67,27 @@ class Quantizer(Protocol):
         """
         ...
 
-
-@runtime_checkable
-class UsesGpus(Protocol):
-    """A quantizer whose step can run on GPUs: on `facts.gpus` of them."""
-
-    def gpu_use(self, facts: Facts, plan: Plan) -> GpuUse:
+    def gpu_use(self, facts: Facts, plan: Plan) -> GpuUse:  # noqa: ARG002
         """Describe the GPUs that the step can use. `facts.tools` may be empty."""
-        ...
+        from packager.core.devices import GpuUse
 
+        return GpuUse()
 
-@runtime_checkable
-class MixesSchemes(Protocol):
-    """A quantizer that can give parts of one model schemes of their own."""
+    @property
+    def mixable(self) -> frozenset[str]:
+        """Return the methods that one step can do beside each other, each for a part of a model."""
+        return frozenset()
 
-    mixable: frozenset[str]  # methods that one step can do beside each other
-
-
-@runtime_checkable
-class QuantizesInStream(Protocol):
-    """A quantizer without a step: the files that it describes are computed while they are read."""
+    @property
+    def streams(self) -> bool:
+        """Return whether it has no step, and `describe` instead."""
+        return False
 
     def describe(
         self, facts: Facts, plan: Plan, read_header: Callable[[ModelFile], WeightsHeader]
     ) -> tuple[ModelFile, ...]:
-        """Return the quantized model's files. Only headers of weights are read."""
-        ...
+        """Return the quantized model's files, computed as they are read; only headers are read."""
+        raise NotImplementedError
 
 
 class Compiler(Protocol):
@@ -99,10 +96,12 @@ class Compiler(Protocol):
     name: str
     tool: str  # whose facts `step` finds in `facts.tools`
 
+    @abstractmethod
     def check(self, facts: Facts, plan: Plan) -> Iterable[Finding]:
         """Yield findings where the plan cannot be compiled; `auto` skips it on an error."""
         ...
 
+    @abstractmethod
     def step(
         self, facts: Facts, plan: Plan, serving: ServingConfig, inputs: Mapping[str, StepInput]
     ) -> Step:
@@ -114,6 +113,11 @@ class Compiler(Protocol):
         """
         ...
 
+    @property
+    def quantizer(self) -> str:
+        """Return the tool that quantizes the weights as they are compiled; "" where none does."""
+        return ""
+
 
 class TreeReader(Protocol):
     """Reads directories in which another tool keeps what it has compiled."""
@@ -124,13 +128,6 @@ class TreeReader(Protocol):
     def read(self, root: Path, stated: Stated) -> Tree:
         """Return the artifacts that have a key; raise if one of its values is unknown."""
         ...
-
-
-@runtime_checkable
-class QuantizesItself(Protocol):
-    """A compiler that quantizes the weights that it compiles, with a tool of its own."""
-
-    quantizer: str  # `modelopt`
 
 
 class ContainerFamily(Protocol):
@@ -217,83 +214,29 @@ class Executor(Protocol):
 class BlobWriter(Protocol):
     """Writer of one blob. Nothing is visible before `commit`."""
 
+    @abstractmethod
     def write(self, chunk: memoryview) -> None:
         """Write the next bytes; the buffer may be reused afterwards."""
         ...
 
+    @abstractmethod
     def commit(self, digest: str) -> None:
         """Make the blob available under its digest, or raise."""
         ...
 
+    @abstractmethod
     def abort(self) -> None:
         """Discard all bytes. Never raises."""
         ...
 
-
-class ImageSink(Protocol):
-    """Somewhere an image can be written to. A tee feeds several from one read.
-
-    Calls come in this order: `prepare`, then `writer` and `locate` for each
-    blob (from several threads), then `publish` or `abandon` once.
-    """
-
-    def prepare(self, image: ImageSpec) -> None:
-        """Refuse early: no connection, no credentials, no space, over a limit."""
-        ...
-
-    def writer(self, layer: Layer) -> BlobWriter | None:
-        """Open a place for the layer's bytes; None when they are not needed (HEAD, mount)."""
-        ...
-
-    def locate(self, digest: str) -> Blob | None:
-        """Return where this sink's copy of a blob can be read; None when it cannot."""
-        ...
-
-    def publish(self, image: SealedImage, blobs: Mapping[str, Blob]) -> ImageRef:
-        """Write configuration and manifest, check that all is there, name it last."""
-        ...
-
-    def abandon(self) -> None:
-        """Clean up after a failed build all that a rerun could not use. Never raises."""
-        ...
-
-
-@runtime_checkable
-class ChecksBase(Protocol):
-    """A sink that cannot take every base's layers; checked before there is an image."""
-
-    def check_base(self, base: BaseImage) -> None:
-        """Raise where the sink's engine does not unpack a layer of the base."""
-        ...
-
-
-@runtime_checkable
-class Preflight(Protocol):
-    """A sink that can be checked before there is an image, so that a build fails early."""
-
-    def preflight(self) -> None:
-        """Connect and show credentials, or raise."""
-        ...
-
-
-@runtime_checkable
-class CountsBytes(Protocol):
-    """A sink that counts what it sends over a network or to an engine."""
-
     @property
-    def bytes_sent(self) -> int:
-        """Return the bytes sent so far."""
-        ...
+    def complete(self) -> bool:
+        """Return whether `commit` needs no `write`: it holds the bytes, as a link or extents."""
+        return False
 
-
-@runtime_checkable
-class MountsBlobs(Protocol):
-    """A sink whose registry can take blobs over from another repository."""
-
-    @property
-    def mounted(self) -> Collection[str]:
-        """Return the digests of blobs that were taken over so far."""
-        ...
+    def interrupt(self) -> None:
+        """Make pending calls fail, from another thread, where they may wait. Never raises."""
+        return
 
 
 class LayerHints(Protocol):
@@ -313,83 +256,95 @@ class LayerHints(Protocol):
         ...
 
 
-@runtime_checkable
-class RemembersImages(Protocol):
-    """A sink that can report which layers the images beside the new one have."""
+class ImageSink(Protocol):
+    """Somewhere an image can be written to. A tee feeds several from one read.
 
-    def earlier_layers(self, *, with_claims: bool) -> LayerHints:
-        """Read their manifests, and claims where these are of use. Never raises for either."""
+    Calls come in this order: `prepare`, then `writer` and `locate` for each
+    blob (from several threads), then `publish` or `abandon` once; before them, when there is no
+    image yet, `preflight` and `check_base`, and after `publish`, `keep_claims` and `attach`.
+    """
+
+    @abstractmethod
+    def prepare(self, image: ImageSpec) -> None:
+        """Refuse early: no connection, no credentials, no space, over a limit."""
         ...
 
+    @abstractmethod
+    def writer(self, layer: Layer) -> BlobWriter | None:
+        """Open a place for the layer's bytes; None when they are not needed (HEAD, mount)."""
+        ...
 
-@runtime_checkable
-class KeepsIndex(Protocol):
-    """A sink that names an image's forms together, by an index. Others take the plain one."""
+    @abstractmethod
+    def locate(self, digest: str) -> Blob | None:
+        """Return where this sink's copy of a blob can be read; None when it cannot."""
+        ...
+
+    @abstractmethod
+    def publish(self, image: SealedImage, blobs: Mapping[str, Blob]) -> ImageRef:
+        """Write configuration and manifest, check that all is there, name it last."""
+        ...
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """Clean up after a failed build all that a rerun could not use. Never raises."""
+        ...
+
+    def preflight(self) -> None:
+        """Connect and show credentials, or raise, so that a build fails early."""
+        return
+
+    def check_base(self, base: BaseImage) -> None:  # noqa: ARG002
+        """Raise where the sink's engine does not unpack a layer of the base."""
+        return
+
+    def earlier_layers(self, *, with_claims: bool) -> LayerHints | None:  # noqa: ARG002
+        """Return which layers the images beside the new one have; None where it cannot know.
+
+        Reads their manifests, and claims where these are of use.  Never raises for either.
+        """
+        return None
+
+    def attach(self, image: SealedImage, artifacts: Sequence[Attached]) -> None:  # noqa: ARG002
+        """Attach artifacts, such as the build record.  Idempotent.  Warns where that fails."""
+        return
+
+    def keep_claims(self, image: SealedImage, claims: Sequence[Claim]) -> None:  # noqa: ARG002
+        """Attach proof of what the image's layers hold. Warns where that does not work."""
+        return
+
+    @property
+    def keeps_claims(self) -> bool:
+        """Return whether `keep_claims` does something."""
+        return False
 
     @property
     def keeps_index(self) -> bool:
-        """Return True."""
-        ...
-
-
-@runtime_checkable
-class KeepsClaims(Protocol):
-    """A sink that can prove to later builds what the image's layers hold."""
-
-    def keep_claims(self, image: SealedImage, claims: Sequence[Claim]) -> None:
-        """Attach claims to an image that was published. Warns where that does not work."""
-        ...
-
-
-@runtime_checkable
-class KeepsAttached(Protocol):
-    """A sink that keeps artifacts attached to its image, such as the build record."""
-
-    def attach(self, image: SealedImage, artifacts: Sequence[Attached]) -> None:
-        """Attach to an image that was published.  Idempotent.  Warns where that does not work."""
-        ...
-
-
-@runtime_checkable
-class PlacesRecord(Protocol):
-    """A sink beside whose image the build record is written."""
+        """Return whether it names an image's forms together, by an index; else the plain one."""
+        return False
 
     @property
-    def record_path(self) -> Path:
-        """Return the record's file."""
-        ...
-
-
-@runtime_checkable
-class WritesTree(Protocol):
-    """A sink that keeps a model's files instead of an image.
-
-    Its writers take layers uncompressed, and those that are files by themselves.
-    """
+    def bytes_sent(self) -> int:
+        """Return the bytes sent so far, over a network or to an engine."""
+        return 0
 
     @property
-    def tree_digests(self) -> Mapping[str, str]:
-        """Return the sha256 of the tree's files by path, once all layers have passed."""
-        ...
-
-
-@runtime_checkable
-class Prefilled(Protocol):
-    """A blob's writer that may hold the bytes from the start, as a link or shared extents."""
+    def mounted(self) -> Collection[str]:
+        """Return the digests of blobs that a registry took over from another repository."""
+        return ()
 
     @property
-    def complete(self) -> bool:
-        """Return whether `commit` needs no `write`."""
-        ...
+    def record_path(self) -> Path | None:
+        """Return the build record's file beside the image; None where there is no such place."""
+        return None
 
+    @property
+    def tree_digests(self) -> Mapping[str, str] | None:
+        """Return the sha256 of a tree's files by path, once all layers have passed.
 
-@runtime_checkable
-class Interruptible(Protocol):
-    """A blob's writer whose waiting can be ended."""
-
-    def interrupt(self) -> None:
-        """Make pending calls fail, from another thread. Never raises."""
-        ...
+        None where an image is kept; the writers of a tree take layers uncompressed, and those that
+        are files by themselves.
+        """
+        return None
 
 
 Wanted = TypeVar("Wanted", contravariant=True)  # a platform's own options, a frozen dataclass

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from packager.core.errors import ProtocolFailed
 from packager.core.image import Inline, Layer
-from packager.core.ports import ImageSink, LayerHints, RemembersImages
+from packager.core.ports import ImageSink, LayerHints
 from packager.core.units import MIB
 from packager.images.blobs import BlobReader
 from packager.images.compression import MEDIA_COMPRESSED, codec, is_worth_it
@@ -121,9 +121,8 @@ class KnownLayers:
 
 
 def _remembered(sink: ImageSink, *, with_claims: bool) -> LayerHints:
-    if isinstance(sink, RemembersImages):
-        return sink.earlier_layers(with_claims=with_claims)
-    return RemoteLayerIndex()
+    earlier = sink.earlier_layers(with_claims=with_claims)
+    return RemoteLayerIndex() if earlier is None else earlier
 
 
 def compression_of(layer: Layer) -> str:

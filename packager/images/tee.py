@@ -35,12 +35,6 @@ from packager.core.image import Blob, ImageSpec, Layer, SealedImage, Written
 from packager.core.ports import (
     BlobWriter,
     ImageSink,
-    Interruptible,
-    KeepsClaims,
-    KeepsIndex,
-    MountsBlobs,
-    Prefilled,
-    WritesTree,
 )
 from packager.core.units import counted
 from packager.images.blobs import BlobReader
@@ -84,7 +78,7 @@ def write_image(
     manifest and configuration are written as they are.  With `verify`, all of
     our layers are read: no digest is taken from the index or a claim.
     """
-    if not any(isinstance(sink, KeepsIndex) for sink in sinks):
+    if not any(sink.keeps_index for sink in sinks):
         image = replace(image, layers=tuple(replace(one, twin=None) for one in image.layers))
     try:
         for sink in sinks:
@@ -113,13 +107,12 @@ def write_image(
         raise
     claims = make_claims(transfer.proven(layers))
     for sink in sinks:
-        if isinstance(sink, KeepsClaims):
-            sink.keep_claims(sealed, claims)
+        sink.keep_claims(sealed, claims)
     return Written(
         image=sealed,
         layers=layers,
-        refs=tuple(ref for sink, ref in refs if not isinstance(sink, WritesTree)),
-        trees=tuple(ref for sink, ref in refs if isinstance(sink, WritesTree)),
+        refs=tuple(ref for sink, ref in refs if sink.tree_digests is None),
+        trees=tuple(ref for sink, ref in refs if sink.tree_digests is not None),
         layers_known=transfer.known,
         layers_streamed=transfer.streamed,
     )
@@ -154,7 +147,7 @@ class _Transfer:
         self._sleep = sleep or self._stop.wait  # wake all waiting threads at the end
         self._turns = threading.Semaphore(WORKERS)
         self._feeding_lock = threading.Lock()
-        self._feeding: list[Interruptible] = []
+        self._feeding: list[BlobWriter] = []
         self._count_lock = threading.Lock()
         self._unproven: set[int] = set()  # layers that only the whole of their file can prove
         self._parts: set[int] = set()  # layers that hold parts of one remote file
@@ -313,14 +306,14 @@ class _Transfer:
     @contextmanager
     def _interruptible(self, writers: Iterable[BlobWriter]) -> Iterator[None]:
         """Register the writers as interruptible while they are fed."""
-        reachable = [writer for writer in writers if isinstance(writer, Interruptible)]
+        fed = list(writers)
         with self._feeding_lock:
-            self._feeding += reachable
+            self._feeding += fed
         try:
             yield
         finally:
             with self._feeding_lock:
-                self._feeding = [one for one in self._feeding if one not in reachable]
+                self._feeding = [one for one in self._feeding if one not in fed]
 
     def _is_whole(self, layer: Layer, writers: Mapping[ImageSink, BlobWriter]) -> bool:
         """Return whether the writers share all bytes with files whose digest is proven.
@@ -330,7 +323,7 @@ class _Transfer:
         cache have no such proof, since the index knows them by their digest: they are
         read, to be compared with it.
         """
-        complete = all(isinstance(one, Prefilled) and one.complete for one in writers.values())
+        complete = all(one.complete for one in writers.values())
         if not layer.digest or not complete or self._verify or is_cached(layer.blob):
             return False
         known = self._index.get(layer.blob)
@@ -357,7 +350,7 @@ class _Transfer:
         plain: dict[ImageSink, BlobWriter] = {}
         alive: dict[ImageSink, BlobWriter] = {}
         for sink, writer in writers.items():
-            (plain if isinstance(sink, WritesTree) else alive)[sink] = writer
+            (alive if sink.tree_digests is None else plain)[sink] = writer
         broken: dict[ImageSink, Unavailable] = {}
         twin = TwinStream(layer.twin, twins, verify=self._verify)
         done = 0
@@ -400,9 +393,7 @@ class _Transfer:
         return with_twin_digest(done_layer, twin_digest), broken, twin.broken
 
     def _how_known(self, layer: Layer) -> LayerState:
-        mounted = any(
-            layer.digest in sink.mounted for sink in self._sinks if isinstance(sink, MountsBlobs)
-        )
+        mounted = any(layer.digest in sink.mounted for sink in self._sinks)
         return "mounted" if mounted else "known"
 
     def _report(self, position: int, layer: Layer, done: int, state: LayerState) -> None:

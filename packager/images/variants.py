@@ -23,7 +23,7 @@ from packager.core.image import (
     SealedImage,
     SealedIndex,
 )
-from packager.core.ports import ImageSink, KeepsIndex, WritesTree
+from packager.core.ports import ImageSink
 from packager.images.oci import (
     canonical_json,
     make_config,
@@ -132,12 +132,12 @@ def describe(layer: Layer) -> Descriptor:
 
 def form_for(sink: ImageSink, sealed: SealedImage) -> SealedImage:
     """Return what a sink publishes: all forms of the image, or the plain one."""
-    return sealed if isinstance(sink, KeepsIndex) else sealed.plain
+    return sealed if sink.keeps_index else sealed.plain
 
 
 def tree_manifest(image: ImageSpec, sinks: Sequence[ImageSink]) -> bytes:
     """Return the manifest of the tree that is written beside the image; b"" without one."""
-    digests = next((sink.tree_digests for sink in sinks if isinstance(sink, WritesTree)), None)
+    digests = next((one for sink in sinks if (one := sink.tree_digests) is not None), None)
     if image.tree is None or digests is None:
         return b""
     from packager.core.tree_manifest import write_manifest
@@ -147,6 +147,6 @@ def tree_manifest(image: ImageSpec, sinks: Sequence[ImageSink]) -> bytes:
 
 def named_digest(sealed: SealedImage, sinks: Sequence[ImageSink]) -> str:
     """Return the digest that names the build: the image's, else the tree's."""
-    if sinks and all(isinstance(sink, WritesTree) for sink in sinks):
+    if sinks and all(sink.tree_digests is not None for sink in sinks):
         return f"sha256:{hashlib.sha256(sealed.tree).hexdigest()}"
     return sealed.digest

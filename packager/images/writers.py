@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from packager.core.errors import Unavailable
 from packager.core.image import MEDIA_EROFS, MEDIA_FILE, Layer
-from packager.core.ports import BlobWriter, ImageSink, KeepsIndex, WritesTree
+from packager.core.ports import BlobWriter, ImageSink
 
 
 class WriteBrokenOff(Unavailable):
@@ -18,9 +18,9 @@ def open_writers(layer: Layer, sinks: Sequence[ImageSink]) -> dict[ImageSink, Bl
     writers: dict[ImageSink, BlobWriter] = {}
     try:
         for sink in sinks:
-            if layer.media_type == MEDIA_FILE and not isinstance(sink, WritesTree):
+            if layer.media_type == MEDIA_FILE and sink.tree_digests is None:
                 continue  # in no image
-            if layer.media_type == MEDIA_EROFS and not isinstance(sink, KeepsIndex):
+            if layer.media_type == MEDIA_EROFS and not sink.keeps_index:
                 continue  # in no manifest that it takes
             writer = sink.writer(layer)
             if writer is not None:

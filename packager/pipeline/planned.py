@@ -21,7 +21,6 @@ from packager.core.findings import Finding, errors_in
 from packager.core.image import BaseImage, Platform
 from packager.core.model import ModelFiles
 from packager.core.plan import Plan
-from packager.core.ports import UsesGpus
 from packager.core.references import HubReference
 from packager.core.request import BuildRequest
 from packager.core.tool import build_for
@@ -275,7 +274,7 @@ def _with_gpus(
     if plan.quantization is None or plan.quantization.existing:
         return facts, ()
     quantizer, wish = planning.quantizer, plan.step_gpus
-    use = quantizer.gpu_use(facts, plan) if isinstance(quantizer, UsesGpus) else GpuUse()
+    use = quantizer.gpu_use(facts, plan) if quantizer else GpuUse()
     there = gpus_in(services.executor.capacity()) if use.most and wish != 0 else None
     found = tuple(check_gpu_use("quantize", wish, use, there))
     if errors_in(found):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from packager.core.ports import QuantizesInStream
 from packager.optimize.steps.services import RunStep
 from packager.pipeline.planning.recipe import quantizer_of
 from packager.pipeline.services import BuildServices
@@ -19,6 +18,6 @@ def quantized_in_stream(
     """Describe the quantized files in place of the model's; no byte of weights is read."""
     planned = finished.planned
     quantizer = quantizer_of(planned.plan, planned.planning)
-    assert isinstance(quantizer, QuantizesInStream), "the recipe says so"
+    assert quantizer is not None and quantizer.streams, "the recipe says so"
     model = quantizer.describe(planned.facts, planned.plan, services.read_header)
     return replace(finished, artifacts=replace(finished.artifacts, model=model))

@@ -20,7 +20,6 @@ from packager.cli.wiring.outputs import (
 from packager.cli.wiring.registries import RegistryBlobs, registry_clients
 from packager.cli.wiring.settings import Settings, digests_file
 from packager.core.image import Attached, ImageSpec, Platform, SealedImage, Written
-from packager.core.ports import KeepsClaims
 from packager.core.references import ImageTarget, RegistryTarget
 from packager.core.values import dataclass
 from packager.images.blobs import BlobReader
@@ -51,7 +50,7 @@ def image_services_for(settings: Settings) -> ImageServices:
     reader = BlobReader((RegistryBlobs(clients),))
     context = sink_context(settings, reader, clients)
     sinks = sinks_for(settings.outputs, context)
-    keys = context.claim_keys() if any(isinstance(sink, KeepsClaims) for sink in sinks) else None
+    keys = context.claim_keys() if any(sink.keeps_claims for sink in sinks) else None
     read = ReadContext(clients=clients, claim_key=keys.find() if keys else None)
     return ImageServices(
         open=lambda target, platform: open_with_event(target, platform, read, settings.on_event),

@@ -16,12 +16,7 @@ from packager.cli.wiring.settings import Settings, digests_file
 from packager.core.errors import UsageError
 from packager.core.image import Attached, BaseImage, ImageSpec, SealedImage, Written
 from packager.core.ports import (
-    ChecksBase,
-    CountsBytes,
     ImageSink,
-    KeepsAttached,
-    PlacesRecord,
-    Preflight,
 )
 from packager.core.references import ImageTarget
 from packager.images.blobs import BlobReader
@@ -136,7 +131,7 @@ def warn_of_layer_format(settings: Settings) -> None:
 
 def record_places(sinks: Iterable[ImageSink]) -> tuple[Path, ...]:
     """Return the files beside images in which the build record is kept, too."""
-    return tuple(sink.record_path for sink in sinks if isinstance(sink, PlacesRecord))
+    return tuple(sink.record_path for sink in sinks if sink.record_path is not None)
 
 
 def attach_to_all(
@@ -144,22 +139,19 @@ def attach_to_all(
 ) -> None:
     """Attach artifacts to the image wherever it is, in outputs that keep such things."""
     for sink in sinks:
-        if isinstance(sink, KeepsAttached):
-            sink.attach(image, artifacts)
+        sink.attach(image, artifacts)
 
 
 def preflight_all(sinks: Iterable[ImageSink]) -> None:
     """Check every output before work begins: hours of download must not end at a wrong password."""
     for sink in sinks:
-        if isinstance(sink, Preflight):
-            sink.preflight()
+        sink.preflight()
 
 
 def check_base_for(sinks: Iterable[ImageSink], base: BaseImage) -> None:
     """Refuse a base whose layers an output's engine does not unpack, before any work."""
     for sink in sinks:
-        if isinstance(sink, ChecksBase):
-            sink.check_base(base)
+        sink.check_base(base)
 
 
 def write_out(
@@ -186,7 +178,7 @@ def write_out(
     )
     return written, Transfer(
         bytes_read=reader.bytes_read,
-        bytes_sent=sum(sink.bytes_sent for sink in sinks if isinstance(sink, CountsBytes)),
+        bytes_sent=sum(sink.bytes_sent for sink in sinks),
         layers_known=written.layers_known,
         layers_streamed=written.layers_streamed,
     )

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from packager.core.errors import OutputFailed, PackagerError
+from packager.core.ports import BlobWriter
 from packager.images.writers import WriteBrokenOff
 
 _BLOCK = 512
@@ -130,7 +131,7 @@ class ArchiveUpload:
         raise _BrokenOff
 
 
-class ArchiveFile:
+class ArchiveFile(BlobWriter):
     """The archive's current file. Its header is sent with the first byte."""
 
     def __init__(self, archive: ArchiveUpload, name: str, size: int) -> None:

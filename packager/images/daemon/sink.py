@@ -36,7 +36,7 @@ from packager.core.image import (
     Platform,
     SealedImage,
 )
-from packager.core.ports import BlobWriter
+from packager.core.ports import BlobWriter, ImageSink
 from packager.core.references import DEFAULT_TAG, ImageTarget
 from packager.images.archive.sink import ArchiveUpload, archive_manifest
 from packager.images.blobs import BlobReader
@@ -51,7 +51,7 @@ _NOT_OURS = "update the Docker Engine, or write an oci: or registry output"
 _LOAD_TIMEOUT_S = 600.0  # an engine sends nothing while it unpacks a large layer
 
 
-class DockerSink:
+class DockerSink(ImageSink):
     """Image sink for the Docker Engine that the environment names; writes one tag."""
 
     def __init__(

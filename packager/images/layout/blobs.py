@@ -20,6 +20,7 @@ from packager.core.errors import ModelRefused, NotFound, OutputFailed
 from packager.core.files.atomic import explain_disk_errors, sync_directory
 from packager.core.files.opening import SourceChanged, open_range
 from packager.core.image import Blob, FileRange, Inline
+from packager.core.ports import BlobWriter
 from packager.images.sharing import BLOCK, may_link, share_extents
 
 WRITE_AGAIN = "write to a new directory, or remove this one"
@@ -28,7 +29,7 @@ _LITTLE = 1024 * 1024  # what may be read on the side of a blob whose bytes are 
 Committed = Callable[[Path], None]
 
 
-class BlobFile:
+class BlobFile(BlobWriter):
     """A new file. Whatever can be shared is in it from the start, and is skipped by `write`."""
 
     def __init__(self, directory: Path, blob: Blob | None, on_commit: Committed) -> None:
@@ -155,7 +156,7 @@ class BlobFile:
                     self.write(memoryview(found))
 
 
-class LinkedBlob:
+class LinkedBlob(BlobWriter):
     """A second name for a blob that lies in another layout; a copy where that is refused."""
 
     complete = True

@@ -34,6 +34,7 @@ from packager.core.image import (
     Layer,
     SealedImage,
 )
+from packager.core.ports import ImageSink
 from packager.core.references import DEFAULT_TAG, LayoutTarget
 from packager.core.units import decimal
 from packager.images.attached import MAX_ATTACHED
@@ -59,12 +60,14 @@ _TAG = re.compile(r"[A-Za-z0-9]+(?:(?:[-._@+]|--)[A-Za-z0-9]+)*")  # of the imag
 _MARGIN = 16 * 1024 * 1024  # room for configuration, manifest and directory blocks
 
 
-class LayoutSink:
+class LayoutSink(ImageSink):
     """Image sink for one OCI layout directory; holds the directory's lock until the end.
 
     With `sparse_base`, the base's layers are left out, and `index.json` says
     where they are.  `beside` are the layouts that are written just before this one.
     """
+
+    keeps_index = True
 
     def __init__(
         self, target: LayoutTarget, *, sparse_base: bool = False, beside: Sequence[LayoutSink] = ()
@@ -81,7 +84,6 @@ class LayoutSink:
                 "two outputs are images in one layout directory",
                 hint="name one, and build again for the other: nothing is read again",
             )
-        self.keeps_index = True
         self._blobs = self.root / "blobs" / "sha256"
         self._lock: int | None = None
         self._created_root = False

@@ -30,6 +30,7 @@ from packager.core.image import (
     Layer,
     SealedImage,
 )
+from packager.core.ports import ImageSink
 from packager.core.references import DEFAULT_TAG, RegistryTarget
 from packager.core.remote.refusals import refusal_named
 from packager.core.values import dataclass
@@ -73,8 +74,11 @@ class _FixedTag:
     error: WriteRefused
 
 
-class RegistrySink:
+class RegistrySink(ImageSink):
     """Image sink for one tag of one repository. Writers may be opened from several threads."""
+
+    keeps_index = keeps_claims = True
+    bytes_sent = 0
 
     def __init__(
         self,
@@ -110,9 +114,12 @@ class RegistrySink:
         self._lock = threading.Lock()
         self._sizes: dict[str, int] = {}  # of the blobs known to be in the repository
         self._fixed: _FixedTag | None = None
-        self.keeps_index = True
-        self.mounted: set[str] = set()  # blobs that the registry took from another repository
-        self.bytes_sent = 0
+        self._mounted: set[str] = set()  # blobs that the registry took from another repository
+
+    @property
+    def mounted(self) -> Collection[str]:
+        """Return the digests of blobs that the registry took over from another repository."""
+        return self._mounted
 
     def preflight(self) -> None:
         """Check that the registry is there and lets us push, by opening an upload.
@@ -360,7 +367,7 @@ class RegistrySink:
             if address:
                 self._client.cancel_upload(self._reference.repository, address)
             if opened is None:
-                self.mounted.add(digest)
+                self._mounted.add(digest)
                 return None
             address = opened
             if self._seen:

@@ -17,6 +17,7 @@ from contextlib import suppress
 
 from packager.core.errors import AccessDenied, NotFound, OutputFailed, PackagerError, Unavailable
 from packager.core.events import ignore
+from packager.core.ports import BlobWriter
 from packager.core.registry import UploadForm
 from packager.core.remote.refusals import find_refusal, read_error
 from packager.core.units import MIB, decimal
@@ -53,7 +54,7 @@ class UploadInterrupted(Unavailable):
         )
 
 
-class BlobUpload:
+class BlobUpload(BlobWriter):
     """A `BlobWriter` for one upload that the registry has opened.
 
     `size` None: unknown until the last byte.  With a `digest` the

@@ -18,6 +18,7 @@ from artifact_cache.s3.buckets import strong_etag
 from artifact_cache.s3.parts import MOST_PARTS, begin_upload, checksum, uploaded_parts
 from packager.core.errors import PackagerError, ProtocolFailed
 from packager.core.image import TreeFile
+from packager.core.ports import BlobWriter
 from packager.core.remote.s3_write import UploadGone, WritableBucket
 from packager.core.units import MIB
 from packager.images.trees.journal import TreeJournal
@@ -77,7 +78,7 @@ class ObjectUploads:
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-class ObjectUpload:
+class ObjectUpload(BlobWriter):
     """Upload of one object, which is invisible before `commit`."""
 
     def __init__(

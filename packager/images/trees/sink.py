@@ -23,7 +23,7 @@ from packager.core.image import (
     TreeFile,
     TreePart,
 )
-from packager.core.ports import BlobWriter, Interruptible, Prefilled
+from packager.core.ports import BlobWriter, ImageSink
 from packager.core.references import ImageTarget
 from packager.images.blobs import BlobReader
 from packager.images.digest_index import DigestIndex, Fingerprint, fingerprint_of
@@ -76,7 +76,7 @@ class TreeStore(Protocol):
         ...
 
 
-class TreeSink:
+class TreeSink(ImageSink):
     """Writes a tree as an image sink: requests the layers that hold missing files."""
 
     def __init__(
@@ -181,7 +181,7 @@ class TreeSink:
         return FileWriter(self._digests, part.file, self._store.open(part.file, sha256))
 
 
-class FileWriter:
+class FileWriter(BlobWriter):
     """A file that is a layer of its own."""
 
     def __init__(self, digests: dict[str, str], file: TreeFile, writer: BlobWriter) -> None:
@@ -192,7 +192,7 @@ class FileWriter:
     @property
     def complete(self) -> bool:
         """Return whether the writer has all bytes already, as shared extents."""
-        return isinstance(self._writer, Prefilled) and self._writer.complete
+        return self._writer.complete
 
     def write(self, chunk: memoryview) -> None:
         self._writer.write(chunk)
@@ -206,11 +206,10 @@ class FileWriter:
         self._writer.abort()
 
     def interrupt(self) -> None:
-        if isinstance(self._writer, Interruptible):
-            self._writer.interrupt()
+        self._writer.interrupt()
 
 
-class PartsWriter:
+class PartsWriter(BlobWriter):
     """The files of a layer, cut out of its bytes as they pass; it takes them uncompressed."""
 
     def __init__(self, sink: TreeSink, parts: list[tuple[TreePart, str]]) -> None:
@@ -245,7 +244,7 @@ class PartsWriter:
             self._open = None
 
     def interrupt(self) -> None:
-        if self._open is not None and isinstance(self._open.writer, Interruptible):
+        if self._open is not None:
             self._open.writer.interrupt()
 
     def _next(self, end: int) -> _OpenPart | None:

@@ -22,6 +22,7 @@ from packager.core.image import Inline
 from packager.core.key_options import keyed_options
 from packager.core.model import ModelFile
 from packager.core.plan import Plan
+from packager.core.ports import Compiler
 from packager.core.recipe import Estimate, Step, StepInput
 from packager.core.serving import COMPILED_DIR, SERVING_DIR, ServingConfig
 from packager.core.units import GIB
@@ -44,7 +45,7 @@ MAX_TOP_K = 256
 TORCH_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
 
-class NeuronCompiler:
+class NeuronCompiler(Compiler):
     """Describes runs of `containers/tools/neuron`."""
 
     name = "neuron"

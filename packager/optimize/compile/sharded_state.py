@@ -15,6 +15,7 @@ from packager.core.facts import Facts
 from packager.core.findings import Finding
 from packager.core.key_options import keyed_options, plain_name
 from packager.core.plan import SHARDED_STATE, Plan
+from packager.core.ports import Compiler
 from packager.core.recipe import Estimate, Step, StepInput, Work
 from packager.core.serving import ServingConfig
 from packager.core.units import GIB
@@ -53,7 +54,7 @@ _READY_S = 3600.0
 _ENGINE_BYTES = 4 * GIB
 
 
-class StateSharder:
+class StateSharder(Compiler):
     """Describes runs of `containers/tools/vllm-shards`."""
 
     name = SHARDED_STATE

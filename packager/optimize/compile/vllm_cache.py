@@ -21,6 +21,7 @@ from packager.core.image import BaseImage, Inline
 from packager.core.key_options import keyed_options, plain_name
 from packager.core.model import ModelFile
 from packager.core.plan import Plan
+from packager.core.ports import Compiler
 from packager.core.recipe import Estimate, Step, StepInput, Work
 from packager.core.serving import COMPILED_DIR, SERVING_DIR, RenderedFile, ServingConfig
 from packager.core.units import GIB
@@ -45,7 +46,7 @@ _READY_S = 3600.0
 _COMPILING_BYTES = 2 * GIB  # a C++ compiler beside the engine
 
 
-class VllmCacheCompiler:
+class VllmCacheCompiler(Compiler):
     """Describes runs of `containers/tools/vllm-cache`."""
 
     name = "vllm_cache"

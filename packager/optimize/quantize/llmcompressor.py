@@ -26,6 +26,7 @@ from packager.core.facts import Facts
 from packager.core.findings import Finding
 from packager.core.model import ModelFile
 from packager.core.plan import Plan
+from packager.core.ports import Quantizer
 from packager.core.recipe import Step, StepInput
 from packager.core.techniques import LayerGroup, Quantization, Scheme
 from packager.core.units import GIB
@@ -73,7 +74,7 @@ LATENT = ".kv_b_proj"
 STRENGTH = 0.8  # llm-compressor's examples for Llama
 
 
-class LlmCompressorQuantizer:
+class LlmCompressorQuantizer(Quantizer):
     """Describes runs of `containers/tools/llmcompressor`."""
 
     name = "llmcompressor"

@@ -10,7 +10,7 @@ from packager.core.facts import Facts
 from packager.core.findings import Finding
 from packager.core.model import ModelProfile
 from packager.core.plan import Plan
-from packager.core.ports import Compiler, MixesSchemes, Quantizer, QuantizesItself
+from packager.core.ports import Compiler, Quantizer
 from packager.estimate.sizing.left_out import with_left_out
 from packager.estimate.sizing.mixed import choose_mixed
 from packager.estimate.sizing.quantizable import TABLE_OF
@@ -43,7 +43,7 @@ def choose_schemes(
         choose,
         facts.model,
         profile,
-        mixable=quantizer.mixable if isinstance(quantizer, MixesSchemes) else (),
+        mixable=quantizer.mixable if quantizer else (),
         ignore=request.quantize_ignore,
     )
 
@@ -60,5 +60,5 @@ def check_parts(plan: Plan, check: Callable[[Plan], Iterable[Finding]]) -> tuple
 
 def _asks_table(quantizer: Quantizer | None, compiler: Compiler | None) -> bool:
     """Whether the table of architectures covers the quantizer of this plan."""
-    by_compiler = isinstance(compiler, QuantizesItself)  # its architectures are unknown
+    by_compiler = compiler is not None and compiler.quantizer != ""  # its architectures are unknown
     return (quantizer is None or quantizer.name in TABLE_OF) and not by_compiler

@@ -11,7 +11,7 @@ from packager.core.errors import PlanRejected
 from packager.core.facts import Facts
 from packager.core.findings import Finding
 from packager.core.plan import Plan
-from packager.core.ports import Compiler, ContainerFamily, Quantizer, QuantizesInStream
+from packager.core.ports import Compiler, ContainerFamily, Quantizer
 from packager.core.recipe import Finish, Recipe, Step, StepInput
 from packager.pipeline.planning.services import PlannerServices
 
@@ -23,7 +23,8 @@ def make_recipe(plan: Plan, facts: Facts, services: PlannerServices) -> Recipe:
     leave them out of the image, so it is refused.
     """
     steps = tuple(_steps(plan, facts, services))
-    streams = isinstance(quantizer_of(plan, services), QuantizesInStream)
+    quantizer = quantizer_of(plan, services)
+    streams = quantizer is not None and quantizer.streams
     missing = () if streams else tuple(_missing_steps(plan, steps))
     if missing and facts.base is not None:
         raise PlanRejected((*plan.findings, *missing))
@@ -55,7 +56,7 @@ def _steps(plan: Plan, facts: Facts, services: PlannerServices) -> Iterator[Step
     """Yield the steps in order; of one that quantizes only if another uses its result."""
     earlier: list[Step] = []
     quantizer = quantizer_of(plan, services)
-    if quantizer is not None and not isinstance(quantizer, QuantizesInStream):
+    if quantizer is not None and not quantizer.streams:
         step = quantizer.step(facts, plan)
         labels = {"model": plan.served_name, **step.labels}
         earlier.append(replace(step, labels=labels, tensors=facts.model.tensors))

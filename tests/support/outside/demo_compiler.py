@@ -9,12 +9,13 @@ from types import MappingProxyType
 from packager.core.facts import Facts
 from packager.core.findings import Finding
 from packager.core.plan import Plan
+from packager.core.ports import Compiler
 from packager.core.recipe import Step, StepInput
 from packager.core.serving import ServingConfig
 from packager.optimize.compile.vllm_cache import VllmCacheCompiler
 
 
-class DemoCompiler:
+class DemoCompiler(Compiler):
     """Copies the model beside itself, under the key of a real compilation."""
 
     name = "demo_compiler"

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from packager.core.facts import Facts
 from packager.core.findings import Finding
 from packager.core.plan import Plan
+from packager.core.ports import Quantizer
 from packager.core.recipe import Estimate, Step, StepInput
 from packager.core.techniques import Scheme
 from packager.optimize.keys.documents import QuantizedCheckpointKey
@@ -32,7 +33,7 @@ WAYS = (
 )
 
 
-class DemoQuantizer:
+class DemoQuantizer(Quantizer):
     """Rounds or copies the model; the other methods are ways in which a tool fails."""
 
     name = "demo"

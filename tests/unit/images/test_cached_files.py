@@ -19,6 +19,7 @@ from packager.core.errors import CachedFileChanged, NotReproduced
 from packager.core.events import ignore
 from packager.core.image import Blob, Compression, FileRange, ImageSpec, Inline, Layer, Written
 from packager.core.model import ModelFile
+from packager.core.ports import BlobWriter
 from packager.core.recipe import Step, StepInput
 from packager.images.blobs import BlobReader
 from packager.images.digest_index import DigestIndex
@@ -231,7 +232,7 @@ def test_a_second_try_leaves_the_blobs_that_others_wrote_after_the_first(tmp_pat
     pytest.fail("the second try removed what it had not written")
 
 
-class SharingSink(FakeSink):
+class SharingSink(FakeSink, BlobWriter):
     """An output on a file system that shares extents: it has all bytes before one is written."""
 
     complete = True

@@ -24,6 +24,7 @@ from packager.core.image import (
     TreeFile,
     TreePart,
 )
+from packager.core.ports import BlobWriter
 from packager.core.references import ImageTarget
 from packager.core.tree_manifest import read_manifest, write_manifest
 from packager.images.blobs import BlobReader
@@ -71,7 +72,7 @@ class Place:
 
 
 @dataclass
-class Writer:
+class Writer(BlobWriter):
     place: Place
     path: str
     data: bytearray = field(default_factory=bytearray)

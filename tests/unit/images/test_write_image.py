@@ -30,6 +30,7 @@ from packager.core.image import (
     SealedImage,
     Written,
 )
+from packager.core.ports import BlobWriter, ImageSink
 from packager.images.blobs import BlobReader, FileUnreadable, SourceChanged
 from packager.images.claims import Claim
 from packager.images.digest_index import DigestIndex
@@ -113,7 +114,7 @@ def bench(tmp_path: Path) -> Bench:
 
 
 @dataclass(eq=False)
-class FakeSink:
+class FakeSink(ImageSink):
     """Keeps blobs in memory; loses the first `losses` transfers at the end."""
 
     losses: int = 0
@@ -142,7 +143,7 @@ class FakeSink:
         self.abandoned = True
 
 
-class _FakeWriter:
+class _FakeWriter(BlobWriter):
     def __init__(self, sink: FakeSink) -> None:
         self.sink, self.data = sink, bytearray()
 

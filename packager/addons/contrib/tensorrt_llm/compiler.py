@@ -17,6 +17,7 @@ from packager.core.facts import Facts
 from packager.core.findings import Finding
 from packager.core.model import ModelFile
 from packager.core.plan import Plan
+from packager.core.ports import Compiler
 from packager.core.recipe import Estimate, Step, StepInput
 from packager.core.samples import Samples
 from packager.core.serving import COMPILED_DIR, ServingConfig
@@ -74,7 +75,7 @@ _BUILDING_BYTES = 8 * GIB  # TensorRT beside the weights
 _QUIET_S = 4 * 3600.0  # tactics of one large layer are timed without output
 
 
-class TensorRtLlmCompiler:
+class TensorRtLlmCompiler(Compiler):
     """Describes runs of `containers/tools/tensorrt-llm`."""
 
     name = "tensorrt_llm"

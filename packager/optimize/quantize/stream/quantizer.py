@@ -16,6 +16,7 @@ from packager.core.findings import Finding
 from packager.core.image import Inline
 from packager.core.model import ModelFile, TensorInfo, WeightsHeader
 from packager.core.plan import Plan
+from packager.core.ports import Quantizer
 from packager.core.recipe import Step
 from packager.core.techniques import Quantization, Scheme
 from packager.core.units import decimal
@@ -63,11 +64,12 @@ class _Selection:
     fused: Mapping[str, tuple[str, ...]]
 
 
-class StreamQuantizer:
+class StreamQuantizer(Quantizer):
     """Describes quantized files that are computed while they are read."""
 
     name = "stream"
     tool = ""
+    streams = True
 
     def __init__(self) -> None:
         self._worker = LlmCompressorQuantizer()

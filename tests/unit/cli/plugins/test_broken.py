@@ -29,7 +29,9 @@ cases = cases_of(__file__)
 Install = Callable[..., None]
 
 GOOD = """
-class Good:
+from packager.core.ports import Quantizer
+
+class Good(Quantizer):
     name = "good"
     tool = ""
     methods = {"good": ()}
@@ -41,6 +43,7 @@ MODULES = {
     "lacks": GOOD.replace("    def step(self, facts, plan): raise NotImplementedError\n", ""),
     "other": GOOD.replace("def check(self, facts, plan)", "def check(self, facts)"),
     "more": GOOD.replace("def check(self, facts, plan)", "def check(self, facts, plan, extra)"),
+    "alone": GOOD.replace("(Quantizer)", ""),
     "fails": GOOD + "    def __init__(self): raise RuntimeError('no licence')\n",
     "does not load": "raise SystemError('wrong libc')",
 }
@@ -135,7 +138,7 @@ def test_an_unknown_name_lists_those_that_there_are() -> None:
 
 
 def test_a_tool_that_is_no_directory_is_refused(install: Install) -> None:
-    install("packager.tools", "demo", "from_elsewhere:Good")
+    install("packager.tools", "demo", "from_elsewhere:Good", MODULES["alone"])
 
     with pytest.raises(BrokenPlugin, match="is type, not the path of a directory"):
         outside_tool_directory("demo")
@@ -143,7 +146,7 @@ def test_a_tool_that_is_no_directory_is_refused(install: Install) -> None:
 
 
 def test_members_may_take_more_than_their_port_asks_for() -> None:
-    class Wide:
+    class Wide(Quantizer):
         name = tool = ""
         methods: ClassVar[dict[str, object]] = {}
 
