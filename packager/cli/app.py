@@ -11,7 +11,6 @@ import itertools
 import os
 import sys
 import threading
-import traceback
 from contextlib import suppress
 from typing import Any
 
@@ -243,6 +242,8 @@ def run(arguments: list[str]) -> int:
     except Exception as error:
         told = explain_unforeseen(error)
         if told.exit_code == PackagerError.exit_code and os.environ.get("PACKAGER_DEBUG"):
+            import traceback
+
             note_log(traceback.format_exc())
         _explain(told, as_json=as_json)
         return told.exit_code

@@ -28,8 +28,6 @@ from packager.core.request import (
 )
 from packager.core.suggestions import other_word
 from packager.core.text import remember_variables
-from packager.engines.shared import NEVER_PACKAGED, asks_for_code
-from packager.models.mapped import parse_mapped, standing_file
 
 
 def _gpu_choice(
@@ -153,6 +151,8 @@ def _keep_mapped(
     parameter: click.Parameter,  # noqa: ARG001
     texts: tuple[str, ...],
 ) -> None:
+    from packager.models.mapped import parse_mapped
+
     context.meta[_MAPPED] = parse_mapped(texts) if texts else {}
 
 
@@ -175,6 +175,8 @@ def mapped_place(model: str) -> str:
     context = click.get_current_context(silent=True)
     mapped = context.meta.get(_MAPPED, {}) if context is not None else {}
     if model not in mapped:
+        from packager.models.mapped import parse_mapped, standing_file
+
         mapped = parse_mapped((), standing_file(os.environ))
     return mapped[model].place if model in mapped else model
 
@@ -189,6 +191,10 @@ env_option = click.option(
 
 def container_environment(pairs: tuple[str, ...]) -> dict[str, str]:
     """Parse `--env NAME=VALUE`; refuse what lets a server run code from a model's files."""
+    if not pairs:
+        return {}
+    from packager.engines.shared import NEVER_PACKAGED, asks_for_code
+
     wrong = next((pair for pair in pairs if "=" not in pair), None)
     if wrong is not None:
         raise UsageError(f"--env {wrong!r} has no value", hint=f"write --env {wrong}=VALUE")

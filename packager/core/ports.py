@@ -84,10 +84,13 @@ class Quantizer(Protocol):
         return False
 
     def describe(
-        self, facts: Facts, plan: Plan, read_header: Callable[[ModelFile], WeightsHeader]
+        self,
+        facts: Facts,  # noqa: ARG002
+        plan: Plan,  # noqa: ARG002
+        read_header: Callable[[ModelFile], WeightsHeader],  # noqa: ARG002
     ) -> tuple[ModelFile, ...]:
-        """Return the quantized model's files, computed as they are read; only headers are read."""
-        raise NotImplementedError
+        """Return the quantized model's files, where it streams. Only headers are read."""
+        return ()
 
 
 class Compiler(Protocol):

@@ -13,8 +13,8 @@ from packager.core.plan import Plan
 from packager.core.serving import COMPILED_DIR, DRAFT_DIR, MODEL_DIR, SERVING_DIR, ServingConfig
 from packager.images.assemble import place_image
 from packager.images.rootfs.placement import PlacedFiles, place_files
-from packager.images.rootfs.reading import check_types
 from packager.images.rootfs.tree import FileTree, ImageFiles, PathBlocked, parts_of
+from packager.images.rootfs.unpacking import check_types
 from packager.pipeline.planning.option_paths import FILE_NOT_PACKAGED, PATH
 from packager.pipeline.services import BuildServices
 

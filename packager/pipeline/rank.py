@@ -31,9 +31,14 @@ from packager.estimate.performance.measured import (
     measured_points,
     telling,
 )
-from packager.estimate.performance.monthly import REQUESTS_PER_DAY
 from packager.estimate.performance.predict import Prediction, Workload, concurrencies_of, setup_of
-from packager.estimate.performance.presets import PRESETS, Candidate, Goal, candidates
+from packager.estimate.performance.presets import (
+    PRESETS,
+    REQUESTS_PER_DAY,
+    Candidate,
+    Goal,
+    candidates,
+)
 from packager.estimate.performance.ranking import (
     RankedInstance,
     Ranking,

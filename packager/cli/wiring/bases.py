@@ -11,7 +11,6 @@ from packager.cli.wiring.caches import cache_dir
 from packager.cli.wiring.settings import Settings
 from packager.core.events import Event, EventSink, StagesEvent, StepEvent
 from packager.core.image import BaseImage
-from packager.images.bases.embedded import BASES, build_base, find_built
 
 if TYPE_CHECKING:
     from packager.images.blobs import BlobReader
@@ -27,7 +26,11 @@ def build_missing_base(reference: str, say: Callable[[str], None], on_event: Eve
     Without root nothing is built: reading the base then fails with the command that builds it.
     """
     name = reference.removeprefix(_EMBEDDED)
-    if name == reference or name not in BASES or find_built(name) or os.geteuid() != 0:
+    if name == reference:
+        return
+    from packager.images.bases.embedded import BASES, build_base, find_built
+
+    if name not in BASES or find_built(name) or os.geteuid() != 0:
         return
     say(f"building the serving base {name!r}, once: some minutes and 7 GB of disk meanwhile")
     build_base(name, on_event=_of_the_base(on_event), say=say)

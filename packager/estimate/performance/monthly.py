@@ -21,8 +21,6 @@ from packager.estimate.performance.predict import Point, Prediction
 from packager.estimate.performance.presets import TPOT_LIMIT_S
 from packager.estimate.performance.pricing import MONTH_H, price_per_month
 
-REQUESTS_PER_DAY = 100_000  # default load; assumed, and stated wherever it is used
-MOST_REQUESTS_PER_DAY = 10**12
 DAY_S = 86_400
 
 

@@ -16,6 +16,9 @@ from packager.core.values import dataclass
 
 Goal = Literal["cost", "latency", "throughput"]
 
+REQUESTS_PER_DAY = 100_000  # default load; assumed, and stated wherever it is used
+MOST_REQUESTS_PER_DAY = 10**12
+
 TPOT_LIMIT_S = 0.1  # slower than this, people read faster than the model writes
 
 # A goal of low latency computes requests together while each token takes no longer than this

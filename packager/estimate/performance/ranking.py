@@ -9,9 +9,9 @@ from packager.core.model import ModelFiles
 from packager.core.plan import Plan
 from packager.core.values import dataclass
 from packager.estimate.performance.choice import Objective, keeps_limits
-from packager.estimate.performance.monthly import REQUESTS_PER_DAY, MonthlyCost, monthly_cost
+from packager.estimate.performance.monthly import MonthlyCost, monthly_cost
 from packager.estimate.performance.predict import Point, Prediction
-from packager.estimate.performance.presets import TPOT_LIMIT_S, Candidate, Goal
+from packager.estimate.performance.presets import REQUESTS_PER_DAY, TPOT_LIMIT_S, Candidate, Goal
 from packager.estimate.performance.pricing import TokenPrices, make_prices
 
 

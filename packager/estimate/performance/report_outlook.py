@@ -25,13 +25,12 @@ from packager.core.reports.report import (
 from packager.core.units import percent, usd
 from packager.core.values import dataclass
 from packager.estimate.performance.monthly import (
-    REQUESTS_PER_DAY,
     MonthlyCost,
     monthly_cost,
     monthly_document,
 )
 from packager.estimate.performance.predict import Point, Prediction
-from packager.estimate.performance.presets import TPOT_LIMIT_S
+from packager.estimate.performance.presets import REQUESTS_PER_DAY, TPOT_LIMIT_S
 from packager.estimate.performance.pricing import (
     LABELS,
     Formula,

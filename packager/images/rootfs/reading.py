@@ -15,10 +15,9 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import replace
 
-from packager.core.errors import PackagerError
 from packager.core.events import EventSink, StepEvent, harmless, ignore, working
 from packager.core.files.opening import FileUnreadable, identity_of, open_range
-from packager.core.image import MEDIA_LAYER, Blob, FileRange, Inline, Layer, RemoteRange
+from packager.core.image import Blob, FileRange, Inline, Layer, RemoteRange
 from packager.core.units import MIB, counted, decimal
 from packager.images.rootfs.listing import (
     ListingEntry,
@@ -30,26 +29,14 @@ from packager.images.rootfs.store import ListingStore
 from packager.images.rootfs.tar_reader import TarReader
 from packager.images.rootfs.toc import ReadRange, read_toc
 from packager.images.rootfs.tree import FileTree
-from packager.images.rootfs.unpacking import is_compressed, layer_broken, unpack
+from packager.images.rootfs.unpacking import check_types, is_compressed, layer_broken, unpack
 
 STEP = "base files"  # as progress names it
 AT_ONCE = 4
 _WINDOW = 64 * 1024  # bytes of a tar that are read for its headers
 _SKIPPED_OVER = 64 * MIB  # a plain layer elsewhere, of which only headers may be read
-_PACKINGS = ("", "+gzip", "+zstd")
 
 Chunks = Callable[[Blob], Iterator[memoryview]]
-
-
-def layer_of_no_engine(layer: Layer) -> PackagerError:
-    """Return an error: a layer is of a type that engines do not unpack, or cannot fetch."""
-    reason = f"container engines do not unpack its type {layer.media_type[:100]!r}"
-    return PackagerError(
-        f"layer {layer.digest} cannot be used: {reason}",
-        hint="name an image of tar layers, plain or compressed with gzip or zstd",
-        code="LayerOfNoEngine",
-        exit_code=65,
-    )
 
 
 class _Cancelled(Exception):
@@ -206,17 +193,6 @@ class LayerReader:
         self._listed[name] = listing
         if self._store:
             self._store.put(name, listing)
-
-
-def check_types(layers: Sequence[Layer]) -> None:
-    """Refuse layers that no engine unpacks: foreign and encrypted ones, and files that are no tar.
-
-    Raises `PackagerError`.
-    """
-    for layer in layers:
-        base, plus, packing = layer.media_type.partition("+")
-        if base != MEDIA_LAYER or plus + packing not in _PACKINGS:
-            raise layer_of_no_engine(layer)
 
 
 def _name_of(layer: Layer) -> str:

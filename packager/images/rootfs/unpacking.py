@@ -7,17 +7,20 @@ size that the manifest states: what grows to more than `MOST_GROWTH` times that 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from artifact_cache.distribution import install_command
 from packager.core.errors import PackagerError, UsageError
+from packager.core.image import MEDIA_LAYER, Layer
 from packager.core.units import MIB, decimal
 
 MOST_GROWTH = 100  # layers of programs grow to 2 to 5 times their size, of text to 20 times
 _ALWAYS_ALLOWED = 256 * MIB
 _PIECE = MIB
 _ZSTD_WINDOW = 128 * MIB  # what `zstd --long` needs at most
+
+_PACKINGS = ("", "+gzip", "+zstd")
 
 Chunks = Iterable[memoryview]
 
@@ -30,6 +33,28 @@ def layer_broken(digest: str, reason: str) -> PackagerError:
         code="LayerBroken",
         exit_code=65,
     )
+
+
+def layer_of_no_engine(layer: Layer) -> PackagerError:
+    """Return an error: a layer is of a type that engines do not unpack, or cannot fetch."""
+    reason = f"container engines do not unpack its type {layer.media_type[:100]!r}"
+    return PackagerError(
+        f"layer {layer.digest} cannot be used: {reason}",
+        hint="name an image of tar layers, plain or compressed with gzip or zstd",
+        code="LayerOfNoEngine",
+        exit_code=65,
+    )
+
+
+def check_types(layers: Sequence[Layer]) -> None:
+    """Refuse layers that no engine unpacks: foreign and encrypted ones, and files that are no tar.
+
+    Raises `PackagerError`.
+    """
+    for layer in layers:
+        base, plus, packing = layer.media_type.partition("+")
+        if base != MEDIA_LAYER or plus + packing not in _PACKINGS:
+            raise layer_of_no_engine(layer)
 
 
 def is_compressed(media_type: str) -> bool:

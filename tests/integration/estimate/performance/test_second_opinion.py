@@ -40,7 +40,7 @@ def plan(*more: str) -> dict[str, Any]:
 
 def test_the_opinion_stands_beside_an_unchanged_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "packager.cli.commands.plan.opinion_executor", lambda settings: ToldExecutor(answer)
+        "packager.cli.wiring.opinions.opinion_executor", lambda settings: ToldExecutor(answer)
     )
     plain = plan()
 
@@ -58,7 +58,7 @@ def test_the_opinion_stands_beside_an_unchanged_plan(monkeypatch: pytest.MonkeyP
 
 def test_a_tool_that_breaks_ends_it_as_a_failed_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "packager.cli.commands.plan.opinion_executor", lambda settings: ToldExecutor(break_off)
+        "packager.cli.wiring.opinions.opinion_executor", lambda settings: ToldExecutor(break_off)
     )
 
     with pytest.raises(StepFailed, match="ended with status 1"):
