@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from packager.core.reports.text import table_lines
+from packager.core.reports.report import Lines, Report, Words, one_section, plain_table
 from packager.core.text import escape
 from packager.core.warmup import Job, Outcome, WarmPlan
 from packager.optimize.steps.report import duration
@@ -14,16 +14,12 @@ from packager.optimize.steps.report import duration
 ENDED_WELL = ("there", "built")
 
 
-def plan_lines(plan: WarmPlan) -> Iterator[str]:
-    """Yield the jobs with time and price, and the requests that cannot be planned."""
-    if plan.jobs:
-        header = ("job", "step", "model", "needs", "time", "price", "on", "key", "after")
-        yield from table_lines(header, [_row(job) for job in plan.jobs])
-        yield ""
-    yield _sum(plan)
-    yield from totals(plan)
-    for note in plan.notes:
-        yield f"note: {note}"
+def plan_report(plan: WarmPlan) -> Report:
+    """Return the jobs with time and price, and what they come to."""
+    header = ("job", "step", "model", "needs", "time", "price", "on", "key", "after")
+    jobs = (plain_table(header, map(_row, plan.jobs)), Lines(("",))) if plan.jobs else ()
+    sums = (_sum(plan), *totals(plan), *(f"note: {note}" for note in plan.notes))
+    return one_section("Warm-up", *jobs, *(Words(words, is_soft=False) for words in sums))
 
 
 def refusal_lines(plan: WarmPlan) -> Iterator[str]:
@@ -52,14 +48,15 @@ def totals(plan: WarmPlan) -> Iterator[str]:
         yield f"saved by what is there: {duration(saved)}"
 
 
-def outcome_lines(outcomes: Sequence[Outcome]) -> Iterator[str]:
+def outcome_report(outcomes: Sequence[Outcome]) -> Report:
     """Count how jobs ended, and name those that failed."""
     counts = Counter(one.state for one in outcomes)
-    yield ", ".join(f"{counts[state]} {state}" for state in sorted(counts)) or "nothing to do"
+    told = [", ".join(f"{counts[state]} {state}" for state in sorted(counts)) or "nothing to do"]
     for one in outcomes:
         if one.state not in ENDED_WELL:
             again = f" after {one.tries} tries" if one.tries > 1 else ""
-            yield f"{one.state}: job {one.job.index}, {one.job.label}{again}: {escape(one.reason)}"
+            told.append(f"{one.state}: job {one.job.index}, {one.job.label}{again}: {one.reason}")
+    return one_section("Warm-up", *(Words(words, is_soft=False) for words in told))
 
 
 def outcome_document(plan: WarmPlan, outcomes: Sequence[Outcome]) -> dict[str, Any]:
@@ -96,7 +93,7 @@ def _row(job: Job) -> tuple[str, ...]:
     return (
         str(job.index),
         job.step,
-        escape(job.model),
+        job.model,
         machine,
         f"{about}{duration(job.seconds)}" if job.seconds is not None else "?",
         _usd(job.usd) if job.usd is not None else "?",

@@ -7,10 +7,10 @@ import click
 from packager.cli.doctor.installation import (
     describe_installation,
     installation_document,
-    installation_lines,
+    installation_report,
 )
 from packager.cli.shared_options import format_option
-from packager.cli.terminal import print_json, print_lines
+from packager.cli.terminal import print_result
 
 
 @click.command()
@@ -25,7 +25,5 @@ def version(output_format: str, as_json: bool) -> None:
     packager version --json
     """
     found = describe_installation()
-    if as_json or output_format == "json":
-        print_json(installation_document(found))
-    else:
-        print_lines(installation_lines(found))
+    chosen = "json" if as_json else output_format
+    print_result(chosen, installation_document(found), installation_report(found))

@@ -21,7 +21,7 @@ from packager.catalog.instances import instances
 from packager.catalog.prices import prices
 from packager.catalog.served_architectures import read_on
 from packager.core.engine_rows import engine_rows
-from packager.core.reports.text import wrapped
+from packager.core.reports.report import Lines, Pair, Pairs, Report, one_section
 from packager.core.share import PACKAGE, share_dir
 from packager.core.values import dataclass
 from packager.core.version import __version__
@@ -120,24 +120,25 @@ def installation_document(found: Installation) -> dict[str, Any]:
     }
 
 
-def installation_lines(found: Installation) -> list[str]:
-    """Return it as text."""
+def installation_report(found: Installation) -> Report:
+    """Return it as a report."""
     tables = (f"{name} {table.date} ({table.rows})" for name, table in found.tables.items())
     engines = (
         f"{name} {versions[0]} to {versions[-1]}" for name, versions in found.engines.items()
     )
     have = [_shown(extra) for extra in found.extras if extra.is_installed]
     lack = [extra.name for extra in found.extras if not extra.is_installed]
-    return [
-        f"packager {found.version}",
-        *wrapped("in", found.place),
-        *wrapped("python", f"{found.python} {found.implementation}, {found.executable}"),
-        *wrapped("platform", f"{found.system}, {found.libc}" if found.libc else found.system),
-        *wrapped("data", f"{found.data_digest[:_SHOWN_DIGITS]}: {', '.join(tables)}"),
-        *wrapped("options", ", ".join(engines)),
-        *wrapped("extras", ", ".join(have) or "none"),
-        *wrapped("absent", ", ".join(lack) or "none"),
-    ]
+    title = f"packager {found.version}"
+    facts = (
+        Pair("in", found.place),
+        Pair("python", f"{found.python} {found.implementation}, {found.executable}"),
+        Pair("platform", f"{found.system}, {found.libc}" if found.libc else found.system),
+        Pair("data", f"{found.data_digest[:_SHOWN_DIGITS]}: {', '.join(tables)}"),
+        Pair("options", ", ".join(engines)),
+        Pair("extras", ", ".join(have) or "none"),
+        Pair("absent", ", ".join(lack) or "none"),
+    )
+    return one_section(title, Lines((title,)), Pairs(facts))
 
 
 def _shown(extra: Extra) -> str:

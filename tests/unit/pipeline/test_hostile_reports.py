@@ -12,7 +12,7 @@ import pytest
 
 from artifact_cache.negative import Failure
 from packager.addons.bench.draft_measure.report import draft_report
-from packager.addons.fleet.report import outcome_lines, plan_lines, refusal_lines
+from packager.addons.fleet.report import outcome_report, plan_report, refusal_lines
 from packager.cli.terminal import print_lines, print_text
 from packager.core.cached import EntrySummary, Statistics
 from packager.core.errors import PlanRejected
@@ -103,9 +103,11 @@ REPORTS: dict[str, Callable[[], Any]] = {
             tpot_limit_s=0.1,
         )
     ),
-    "warm plan": lambda: plan_lines(WARM_PLAN),
+    "warm plan": lambda: report_lines(plan_report(WARM_PLAN)),
     "refused requests": lambda: refusal_lines(WARM_PLAN),
-    "ended jobs": lambda: outcome_lines([Outcome(job=JOB, state="failed", reason=HOSTILE)]),
+    "ended jobs": lambda: report_lines(
+        outcome_report([Outcome(job=JOB, state="failed", reason=HOSTILE)])
+    ),
     "speculation": lambda: report_lines(draft_report(hostile_speculation())),
     "training": lambda: report_lines(
         training_report(

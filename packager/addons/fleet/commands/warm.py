@@ -18,8 +18,8 @@ from packager.addons.fleet.planning import canonical, make_warm_plan
 from packager.addons.fleet.report import (
     ENDED_WELL,
     outcome_document,
-    outcome_lines,
-    plan_lines,
+    outcome_report,
+    plan_report,
     refusal_lines,
 )
 from packager.addons.fleet.run import run_plan
@@ -34,7 +34,8 @@ from packager.cli.terminal import (
     note_lines,
     print_json,
     print_json_text,
-    print_lines,
+    print_report,
+    print_result,
     print_text,
     warn,
 )
@@ -121,7 +122,7 @@ def plan_(
     if output_format == "json":
         print_json_text(canonical(found).decode())
     else:
-        print_lines(plan_lines(found))
+        print_report(plan_report(found))
     _say_refused(found)
     return EXIT_REFUSED if found.refused else 0
 
@@ -185,10 +186,8 @@ def run(
                 outcomes = run_plan(found, fleet, presence, retries=retries, on_event=on_event)
             finally:
                 fleet.close()
-    if as_json:
-        print_json(outcome_document(found, outcomes))
-    else:
-        print_lines(outcome_lines(outcomes))
+    document = outcome_document(found, outcomes)
+    print_result("json" if as_json else "text", document, outcome_report(outcomes))
     _say_refused(found)
     if any(one.state not in ENDED_WELL for one in outcomes):
         return EXIT_FAILED

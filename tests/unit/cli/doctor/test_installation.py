@@ -17,10 +17,11 @@ from packager.cli.doctor.installation import (
     Extra,
     data_digest,
     describe_installation,
-    installation_lines,
+    installation_report,
     packages_of_extra,
 )
 from packager.core import share
+from packager.core.reports.text import report_lines
 from packager.core.version import __version__
 from tests.support.cases import read_tables
 
@@ -68,7 +69,7 @@ def test_the_text_begins_with_the_version_and_ends_with_what_is_absent() -> None
         Extra(name="zstd", packages={"zstandard": "0.25.0"}),
         Extra(name="ray", packages={"ray": None}),
     )
-    lines = installation_lines(replace(describe_installation(), extras=extras))
+    lines = report_lines(installation_report(replace(describe_installation(), extras=extras)))
 
     assert lines[0] == f"packager {__version__}"
     assert lines[-2:] == ["extras     zstd (zstandard 0.25.0)", "absent     ray"]
