@@ -104,13 +104,13 @@ def make_planned(
     base, before anything is downloaded.
     """
     named, planning = decided.facts, decided.planning
-    based, plan = named, decided.plan
+    based, confirmed = named, decided.plan
     if with_base:
-        based = replace(named, base=_base_of(named, plan, services))
-        plan = _confirm(plan, named, based, planning)
-        look(based, plan)
+        based = replace(named, base=_base_of(named, decided.plan, services))
+        confirmed = _confirm(decided.plan, named, based, planning)
+        look(based, confirmed)
     taken = _with_files(decided, based, services)  # the checks above need no download
-    final = _confirm(plan, based, taken, planning)
+    final = _confirm(confirmed, based, taken, planning)
     ready = _with_base_at_hand(taken, final, services)
     facts, found = _with_tools(ready, final, planning, services)
     settled = replace(final, findings=(*final.findings, *found, *decided.chosen))

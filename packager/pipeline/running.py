@@ -51,10 +51,11 @@ def run_recipe(recipe: Recipe, facts: Facts, run_step: RunStep | None) -> Artifa
     for step in recipe.steps if run_step else ():
         assert run_step is not None
         outcome = run_step(with_results(step, outcomes))
+        outcomes[step.name], role = outcome, step.gives
         if step.gives == "ranks":  # in place of the weights that they were made of
-            outcome = replace(outcome, files=with_ranks(files["model"], outcome.files))
-        outcomes[step.name] = outcome
-        files["model" if step.gives == "ranks" else step.gives] = outcome.files
+            ranks = replace(outcome, files=with_ranks(files["model"], outcome.files))
+            outcomes[step.name], role = ranks, "model"
+        files[role] = outcomes[step.name].files
     if any(step.holds_weights for step in recipe.steps):
         files["model"] = tuple(file for file in files["model"] if file.role != "weights")
     return Artifacts(

@@ -109,8 +109,8 @@ def _build(planned: Planned, plan: Plan) -> dict[str, Any]:
     facts = planned.facts
     unused = {"weights": "mounted", "compression": None, "layer_order": None, "base_files": None}
     base = facts.base if plan.needs_base else scratch(Platform())
-    facts = replace(facts, base=base, request=facts.request.model_copy(update=unused))
-    found: dict[str, Any] = json.loads(make_labels(facts, plan)[RECORD])
+    written = replace(facts, base=base, request=facts.request.model_copy(update=unused))
+    found: dict[str, Any] = json.loads(make_labels(written, plan)[RECORD])
     return found
 
 

@@ -66,8 +66,6 @@ def make_room(
         usable_share=request.gpu_memory_utilization,
         reserve=reserves(instance),
     )
-    profile = with_state_types(
-        profile, counted.mixed_element_bytes, counted.recurrent_element_bytes
-    )
-    demand = replace(demand, max_prefill_tokens=limit_step(profile, instance, demand))
-    return room_of(facts, profile, demand)
+    typed = with_state_types(profile, counted.mixed_element_bytes, counted.recurrent_element_bytes)
+    limited = replace(demand, max_prefill_tokens=limit_step(typed, instance, demand))
+    return room_of(facts, typed, limited)

@@ -32,9 +32,9 @@ def choose_schemes(
         ignore=request.quantize_ignore,
         untested=bool(request.try_untested),
     )
-    found = choose(request.quantize)
-    whole = with_left_out(found.quantization, facts.model, profile, request.quantize_ignore)
-    found = replace(found, quantization=whole)
+    chosen = choose(request.quantize)
+    whole = with_left_out(chosen.quantization, facts.model, profile, request.quantize_ignore)
+    found = replace(chosen, quantization=whole)
     if not request.quantize_layer:
         return found
     return choose_mixed(
