@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import field, replace
 from types import MappingProxyType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from packager.core.values import dataclass
 
@@ -81,6 +81,7 @@ class Sources(Protocol):
         ...
 
 
+@runtime_checkable
 class Maker(Protocol):
     """A pure function of bytes: with equal sources, makers of equal identity make equal bytes."""
 

@@ -34,7 +34,9 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, get_args, get_type_hints
 
 import pytest
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
+
+from packager.core.image import Computed
 
 FOR_READERS = ("id", "why")
 Case: TypeAlias = dict[str, Any]
@@ -80,6 +82,10 @@ def cases_of(module: str, name: str = "") -> Callable[..., Callable[[Test], Test
 def read_tables(module: str, name: str = "") -> dict[str, Any]:
     """Read every table of a test's file, or of another one of its room."""
     return tomllib.loads(file_of(module, name).read_text(encoding="utf-8"))
+
+
+# A blob may have parts that are computed; no case states one, and there is no schema of functions.
+Computed.__pydantic_config__ = ConfigDict(arbitrary_types_allowed=True)  # type: ignore[attr-defined]
 
 
 def file_of(module: str, name: str = "") -> Path:
