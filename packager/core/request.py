@@ -114,9 +114,8 @@ class BuildRequest(BaseModel):
     )
     quantize: Annotated[str, CommandOption(metavar="METHOD[,OPTION]")] | None = Field(
         default=None,
-        description="quantization of the weights: `none`, `auto` for the goal's best, or "
-        "`[QUANTIZER:]METHOD[,OPTION…]`: awq, gptq, fp8, smoothquant, `awq,group=64`, "
-        "`stream:fp8`",
+        description="quantization of the weights: `none`, `auto` for the goal's best, or a method "
+        "such as `fp8`, `awq,group=64` or `stream:fp8` (while they are read)",
     )
     quantize_ignore: Annotated[tuple[str, ...], CommandOption(metavar="MODULE")] | None = Field(
         default=None, description="modules to leave unquantized, by name or `re:PATTERN`"

@@ -29,7 +29,7 @@ from packager.addons.nodes.slim.scan import scan_image
 from packager.catalog.instances import find_instance
 from packager.catalog.offer_file import Offer
 from packager.catalog.price_file import load_prices, save_prices
-from packager.cli.run.images import _asked
+from packager.cli.run.images import _requested
 from packager.core.catalog import Price
 from packager.core.image import BaseImage, Platform
 from packager.core.recipe import Step
@@ -169,8 +169,8 @@ def _read_claims(data: bytes, _place: Path) -> object:
     return required(read_claims(data).claims)
 
 
-def _read_asked(data: bytes, _place: Path) -> object:
-    return required(_asked({"dev.packager.record": data.decode()}))
+def _read_requested(data: bytes, _place: Path) -> object:
+    return required(_requested({"dev.packager.record": data.decode()}))
 
 
 def _read_words(data: bytes, _place: Path) -> object:
@@ -208,7 +208,7 @@ HANDMADE: tuple[DocumentKind, ...] = (
         _lookups,
         in_file("lookups.json", lambda path: LastLookups(path.parent).last()),
     ),
-    written("image-label", "packager.pipeline.record", _image_label, _read_asked),
+    written("image-label", "packager.pipeline.record", _image_label, _read_requested),
     written("slim-label", _SLIM, lambda _: slim_label(_slim()).encode(), _read_words, "SCHEMA"),
     # For people: packager reads the label alone.
     written("slim-record", _SLIM, _slim_record, lambda data, _: json.loads(data), "SCHEMA"),
