@@ -320,8 +320,9 @@ def test_a_head_is_measured_beside_none_and_beside_the_one_that_it_began_from(
         assert {*CORPUS["vllm"]["fields"]} <= found_fields.keys()
         (tmp_path / Path(name).name).write_bytes(bucket.get(name))
         files.append(str(tmp_path / Path(name).name))
-    done = packager("report", *files, "--format", "json", status=0)
-    assert all(Path(name).name in done.out for name in names)
+    read = packager("report", *files, "--format", "json", status=0).document["variants"]
+    shown = {(one["name"].partition(" ")[0], one["loads"][0]["concurrency"]) for one in read}
+    assert shown == {(state, int(number)) for state in states for number in loads}
 
 
 def test_the_guide_to_medusa_and_awq_comes_out_as_it_is_written(
