@@ -120,7 +120,8 @@ def _asymmetric(grouped: NDArray[Any], dtype: str) -> tuple[bytes | memoryview, 
     values = np.pad(values, ((0, missing), (0, 0)))
     nibbles = values.reshape(-1, 8, values.shape[1]).transpose(0, 2, 1)
     packed = nibbles[..., 0::2] | (nibbles[..., 1::2] << 4)
-    return _packed(scaled, "int4"), b"", packed.tobytes(), _written(scales, dtype)
+    beside = (packed.tobytes(), _written(scales, dtype))
+    return _packed(scaled, "int4"), b"", *(beside[::-1] if dtype == "F32" else beside)
 
 
 def _mx(

@@ -70,7 +70,8 @@ class Format:
     def outputs(self, shape: tuple[int, ...], dtype: str) -> tuple[Output, ...]:
         """Return what stands for a matrix, in the order of the bytes.
 
-        The weights come first, then larger elements before smaller ones.
+        The weights come first, then larger elements before smaller ones, by name where they are
+        equal.
         """
         rows, columns = shape
         groups = math.ceil(columns / self.group_size) if self.group_size else 1
@@ -83,10 +84,11 @@ class Format:
             words = math.ceil(columns * bits / 32)
             made = [Output(name="weight_packed", dtype="I32", shape=(rows, words))]
             made += [Output(name="weight_shape", dtype="I64", shape=(2,))]
-            if not self.symmetric:
-                zeros = (math.ceil(rows * bits / 32), groups)
-                made += [Output(name="weight_zero_point", dtype="I32", shape=zeros)]
-            return (*made, scale)
+            if self.symmetric:
+                return (*made, scale)
+            zeros = (math.ceil(rows * bits / 32), groups)
+            point = Output(name="weight_zero_point", dtype="I32", shape=zeros)
+            return (*made, *((scale, point) if dtype == "F32" else (point, scale)))
         if self.kind in ("mxfp4", "nvfp4"):
             packed = Output(name="weight_packed", dtype="U8", shape=(rows, columns // 2))
             if self.kind == "mxfp4":

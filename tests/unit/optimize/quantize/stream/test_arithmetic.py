@@ -110,3 +110,22 @@ def test_sizes_are_known_before_the_bytes() -> None:
 )
 def test_other_shapes_and_types_do_not_fit(shape: tuple[int, ...], dtype: str) -> None:
     assert not Format(kind="mxfp4", group_size=32).fits(shape, dtype)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "names"),
+    [
+        ("BF16", ["weight_packed", "weight_shape", "weight_zero_point", "weight_scale"]),
+        ("F32", ["weight_packed", "weight_shape", "weight_scale", "weight_zero_point"]),
+    ],
+)
+def test_larger_elements_come_first_and_equal_ones_by_name(dtype: str, names: list[str]) -> None:
+    form = Format(kind="int4", group_size=8, packed=True, symmetric=False)
+    rows = np.ones((16, 8), np.float32 if dtype == "F32" else np.uint16).tobytes()
+
+    parts = rounded(form, rows, (16, 8), dtype)
+
+    outputs = form.outputs((16, 8), dtype)
+    assert [one.name for one in outputs] == names
+    sizes = [one.size for one in outputs if one.name != "weight_shape"]
+    assert [len(part) for part in parts if part] == sizes
