@@ -27,6 +27,7 @@ FACTS = frozenset(
         # of the model
         *("architecture", "model_type", "heads", "kv_heads", "head_dim", "layers", "vocab_size"),
         *("max_positions", "experts", "attention", "has_states", "has_tower", "model_dtype"),
+        "attention_kind",  # `mla-sparse` where an index chooses among latents
         "weight_format",  # in the words of `Instance.formats`
         "quantization",  # method of the checkpoint that is served; "" for whole weights
         "planned",  # true: absolute paths in options were compared with what the image holds
