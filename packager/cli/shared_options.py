@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from packager.core.errors import UsageError
 from packager.core.image import Platform
-from packager.core.measurement import MeasuredRun
 from packager.core.units import parse_rate
+
+if TYPE_CHECKING:
+    from packager.core.measurement import MeasuredRun
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
