@@ -7,21 +7,18 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from packager.core.bench_setup import BenchSetup
 from packager.core.quality import QualityReport
 from packager.core.speculation import Acceptance
 from packager.core.startup import StartedVariant
+from packager.core.strict_models import FigureDocument
 
 SCHEMA = 1
 
 
-class _Figures(BaseModel):
-    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class Metric(_Figures):
+class Metric(FigureDocument):
     """One metric of a load. Those of a whole load have `avg` alone."""
 
     unit: str
@@ -42,7 +39,7 @@ class Metric(_Figures):
     sum: float | None = None
 
 
-class BenchError(_Figures):
+class BenchError(FigureDocument):
     """One way in which requests failed."""
 
     kind: str = Field(description="connection, status, cut, invalid, server, deadline")
@@ -51,7 +48,7 @@ class BenchError(_Figures):
     count: int
 
 
-class ContainerUse(_Figures):
+class ContainerUse(FigureDocument):
     """What the container used while it was under load. None: the engine does not tell."""
 
     peak_memory_bytes: int | None = None
@@ -59,7 +56,7 @@ class ContainerUse(_Figures):
     gpu_memory_bytes: int | None = None
 
 
-class Prices(_Figures):
+class Prices(FigureDocument):
     """US dollars per million tokens, by formula; each of input and output charges the whole
     instance to one stream of tokens: they must never be added."""
 
@@ -74,7 +71,7 @@ class Prices(_Figures):
     blended: float | None = None
 
 
-class Round(_Figures):
+class Round(FigureDocument):
     """Headline figures of one round of a load; intervals of confidence come from several."""
 
     seconds: float
@@ -87,7 +84,7 @@ class Round(_Figures):
     latency_p50_ms: float | None = None
 
 
-class Predicted(_Figures):
+class Predicted(FigureDocument):
     """What the plan foretold for a load."""
 
     ttft_ms: float | None = None
@@ -96,7 +93,7 @@ class Predicted(_Figures):
     band: float | None = Field(default=None, description="share by which it may be off")
 
 
-class BenchLoad(_Figures):
+class BenchLoad(FigureDocument):
     """One variant under one load; all rounds together."""
 
     concurrency: int | None = None
@@ -122,7 +119,7 @@ class BenchLoad(_Figures):
     interrupted: str = Field(default="", description="why the load ended early")
 
 
-class Boundary(_Figures):
+class Boundary(FigureDocument):
     """Result of a search over concurrency."""
 
     what: Literal["max-concurrency", "knee"]
@@ -132,7 +129,7 @@ class Boundary(_Figures):
     breach_value: float | None = None
 
 
-class BenchVariant(_Figures):
+class BenchVariant(FigureDocument):
     """One server: an image that was started, or an address."""
 
     name: str  # in tables: the image's or the address, without anything secret
@@ -145,7 +142,7 @@ class BenchVariant(_Figures):
     failure: str = Field(default="", description="why it, or loads of it, could not be measured")
 
 
-class Compared(_Figures):
+class Compared(FigureDocument):
     """One variant against the first, under the same load."""
 
     variant: str
@@ -160,7 +157,7 @@ class Compared(_Figures):
     )
 
 
-class BenchWorkload(_Figures):
+class BenchWorkload(FigureDocument):
     """Requests that were sent."""
 
     name: str
@@ -172,7 +169,7 @@ class BenchWorkload(_Figures):
     endpoint: str = ""  # path that they were sent to, such as `/v1/chat/completions`
 
 
-class Limits(_Figures):
+class Limits(FigureDocument):
     """What a request must keep to count as good (`goodput`). None: no limit."""
 
     ttft_ms: float | None = None
@@ -180,7 +177,7 @@ class Limits(_Figures):
     latency_ms: float | None = None
 
 
-class BenchReport(_Figures):
+class BenchReport(FigureDocument):
     """A whole benchmark."""
 
     schema_version: int = SCHEMA

@@ -11,21 +11,18 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt
 
 from packager.core.model import FileRole, TensorInfo
 from packager.core.recipe import Estimate, OutputRole
+from packager.core.strict_models import StrictDocument
 
 ORDER_VERSION: Literal[2] = 2  # 1 was not written down, and knew no `ranks`
 MAX_ORDER_BYTES = 64 * 1024 * 1024
 MAX_LINE_BYTES = 16 * 1024 * 1024
 
 
-class _Document(BaseModel):
-    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
-
-
-class OrderedPart(_Document):
+class OrderedPart(StrictDocument):
     """Bytes that travel in the order, or that the node fetches by their address."""
 
     data: str = Field(default="", description="in base64")
@@ -35,7 +32,7 @@ class OrderedPart(_Document):
     in_order: bool = False
 
 
-class OrderedFile(_Document):
+class OrderedFile(StrictDocument):
     """A file of an input: what it holds, and where the node may find that."""
 
     path: str
@@ -50,7 +47,7 @@ class OrderedFile(_Document):
     origin: str = Field(default="", description="`ModelFile.origin`")
 
 
-class StepOrder(_Document):
+class StepOrder(StrictDocument):
     """A step that can be cached: its result travels through the cache alone."""
 
     order: Literal[2] = Field(description="version; required, because defaults are not sent")
@@ -75,17 +72,17 @@ class StepOrder(_Document):
     quiet_s: NonNegativeFloat
 
 
-class NodeResult(_Document):
+class NodeResult(StrictDocument):
     """Result of a worker's successful run; `reused`: the result was cached."""
 
-    versions: dict[str, str] = {}
-    details: dict[str, Any] = {}
+    versions: dict[str, str] = {}  # noqa: RUF012
+    details: dict[str, Any] = {}  # noqa: RUF012
     seconds: NonNegativeFloat = 0
     peak_memory_bytes: NonNegativeInt = 0
     reused: bool = False
 
 
-class NodeError(_Document):
+class NodeError(StrictDocument):
     """Error of a worker's run, in terms of `packager.core.errors`."""
 
     kind: str = Field(description="name of the class of the failure")
@@ -95,7 +92,7 @@ class NodeError(_Document):
     exit_code: int = 70
 
 
-class NodeLine(_Document):
+class NodeLine(StrictDocument):
     """One line of a node. Exactly one of its fields says something."""
 
     node: str = Field(default="", description="the node's name; the first line")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from packager.core.bench import BenchReport
 from packager.core.quality import QualityReport
 from packager.core.request import BuildRequest, trusting_nothing
 from packager.core.speculation import SpeculationReport
 from packager.core.startup import StartupPrediction, StartupReport
+from packager.core.strict_models import StrictDocument
 
 RECORD_SCHEMA = 6
 # 1 knows no `bench`, 2 no `trees`, 3 no `smoke`, `startup` or file systems,
@@ -18,11 +19,7 @@ RECORD_SCHEMA = 6
 READ_SCHEMAS = (1, 2, 3, 4, 5, RECORD_SCHEMA)
 
 
-class _Document(BaseModel):
-    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
-
-
-class RecordedModel(_Document):
+class RecordedModel(StrictDocument):
     """The model as it was pinned."""
 
     source: str
@@ -30,7 +27,7 @@ class RecordedModel(_Document):
     revision: str = ""
 
 
-class RecordedDraft(_Document):
+class RecordedDraft(StrictDocument):
     """Draft of an image, as it was pinned. Its layers have the role `draft`."""
 
     kind: str
@@ -42,7 +39,7 @@ class RecordedDraft(_Document):
     license: str = ""  # as the catalog states it
 
 
-class RecordedBase(_Document):
+class RecordedBase(StrictDocument):
     """The base image as it was pinned."""
 
     reference: str
@@ -50,7 +47,7 @@ class RecordedBase(_Document):
     platform: str
 
 
-class RecordedLayer(_Document):
+class RecordedLayer(StrictDocument):
     """One layer of the result."""
 
     role: str
@@ -60,7 +57,7 @@ class RecordedLayer(_Document):
     erofs: str | None = None  # digest of the same files as a file system, in the second manifest
 
 
-class RecordedImage(_Document):
+class RecordedImage(StrictDocument):
     """One place the image was written to."""
 
     target: str
@@ -68,7 +65,7 @@ class RecordedImage(_Document):
     digest: str
 
 
-class RecordedTree(_Document):
+class RecordedTree(StrictDocument):
     """One place that the model's files were written to, without an image."""
 
     target: str
@@ -82,7 +79,7 @@ class RecordedTree(_Document):
     mounts: dict[str, str] = Field(default_factory=dict)
 
 
-class RecordedFinding(_Document):
+class RecordedFinding(StrictDocument):
     """Warning or note of the planner."""
 
     severity: str
@@ -91,7 +88,7 @@ class RecordedFinding(_Document):
     hint: str = ""
 
 
-class RecordedRuntime(_Document):
+class RecordedRuntime(StrictDocument):
     """Requirements of the image on its host, for whoever deploys it."""
 
     cuda: str = ""  # "" where nobody says
@@ -103,7 +100,7 @@ class RecordedRuntime(_Document):
     start_period_s: int | None = None  # in which it starts; None without a health check
 
 
-class RecordedStep(_Document):
+class RecordedStep(StrictDocument):
     """A step of the recipe: what made its result, and whether it was there already."""
 
     name: str
@@ -116,7 +113,7 @@ class RecordedStep(_Document):
     details: dict[str, Any] = Field(default_factory=dict)
 
 
-class RecordedSmoke(_Document):
+class RecordedSmoke(StrictDocument):
     """An answer of a deployment of the image, asked once after it was applied."""
 
     deployment: str  # platform and name, such as `sagemaker my-model`
@@ -127,7 +124,7 @@ class RecordedSmoke(_Document):
     text: str = ""  # its beginning
 
 
-class Transfer(_Document):
+class Transfer(StrictDocument):
     """Bytes read and sent by a build, without those that the kernel sends to an engine."""
 
     bytes_read: int = 0
@@ -136,7 +133,7 @@ class Transfer(_Document):
     layers_streamed: int = 0
 
 
-class BuildRecord(_Document):
+class BuildRecord(StrictDocument):
     """One finished build. `digest` is what `--from-record` must reproduce."""
 
     schema_version: int = RECORD_SCHEMA

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from packager.core.fields import CommandOption
+from packager.core.strict_models import FigureDocument
 from packager.core.values import dataclass
 
 MEASURED_SAMPLES, MEASURED_TOKENS = 16, 128  # default
@@ -31,11 +32,7 @@ NUMERIC_NOISE = {"bf16": 2 * 2.0**-3, "fp16": 2 * 2.0**-6, "fp32": 512 * 32 * 2.
 OTHER_NOISE = NUMERIC_NOISE["bf16"]
 
 
-class _Figures(BaseModel):
-    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class Acceptance(_Figures):
+class Acceptance(FigureDocument):
     """Share of proposed tokens that the model accepted. None: the server does not report it."""
 
     source: str = Field(description="engine whose metrics told, `vllm`; `chunks` for an estimate")
@@ -53,7 +50,7 @@ class Acceptance(_Figures):
         return self.source == CHUNKS
 
 
-class Load(_Figures):
+class Load(FigureDocument):
     """Figures of one server under one load. Times are of requests that were answered."""
 
     requests: int
@@ -66,7 +63,7 @@ class Load(_Figures):
     tpot_p95_s: float | None
 
 
-class Speed(_Figures):
+class Speed(FigureDocument):
     """Both servers under the same load."""
 
     concurrency: int
@@ -75,7 +72,7 @@ class Speed(_Figures):
     speedup: float | None = Field(description="how many times as many tokens a second")
 
 
-class Difference(_Figures):
+class Difference(FigureDocument):
     """Position where two answers to one prompt diverge."""
 
     sample: int  # of those that were taken, from 1
@@ -92,7 +89,7 @@ class Difference(_Figures):
     )
 
 
-class Sameness(_Figures):
+class Sameness(FigureDocument):
     """Whether both servers answer alike at temperature 0, one request at a time."""
 
     compared: int
@@ -110,7 +107,7 @@ class Sameness(_Figures):
         return self.compared - self.identical - self.ties
 
 
-class SpeculationReport(_Figures):
+class SpeculationReport(FigureDocument):
     """The whole result, as it stands in a build record."""
 
     server: str  # image or address, without anything secret

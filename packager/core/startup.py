@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from packager.core.bench_setup import BenchSetup
+from packager.core.strict_models import FigureDocument
 
 SCHEMA = 1
 
@@ -22,11 +23,7 @@ OF_THE_NODE: frozenset[PhaseName] = frozenset(("pull", "unpack", "weights"))  # 
 Basis = Literal["measured", "source", "guess"]
 
 
-class _Document(BaseModel):
-    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class PredictedPhase(_Document):
+class PredictedPhase(FigureDocument):
     """One phase of a start that has not happened."""
 
     name: PhaseName
@@ -35,7 +32,7 @@ class PredictedPhase(_Document):
     words: str = Field(default="", description="what the seconds rest on")
 
 
-class Advice(_Document):
+class Advice(FigureDocument):
     """The phase that takes longest, and what would shorten it."""
 
     phase: PhaseName
@@ -45,7 +42,7 @@ class Advice(_Document):
     why: str
 
 
-class PredictedStart(_Document):
+class PredictedStart(FigureDocument):
     """A cold start on one kind of node."""
 
     node: str = Field(description="its disk, such as `gp3, 125 MiB/s`")
@@ -58,7 +55,7 @@ class PredictedStart(_Document):
         return next((one for one in self.phases if one.name == name), None)
 
 
-class StartupPrediction(_Document):
+class StartupPrediction(FigureDocument):
     """Cold starts of one image, by node."""
 
     kind: str = Field(default="", description="of the devices: nvidia, amd, neuron, cpu")
@@ -71,7 +68,7 @@ class StartupPrediction(_Document):
     notes: tuple[str, ...] = ()
 
 
-class Spread(_Document):
+class Spread(FigureDocument):
     """A figure of several starts."""
 
     median: float
@@ -79,7 +76,7 @@ class Spread(_Document):
     high: float | None = None
 
 
-class OneStart(_Document):
+class OneStart(FigureDocument):
     """One container, from nothing to its first token."""
 
     round: int
@@ -96,7 +93,7 @@ class OneStart(_Document):
     compiled: str = Field(default="", description="what the launcher says of compiled files")
 
 
-class StartedVariant(_Document):
+class StartedVariant(FigureDocument):
     """The starts of one image."""
 
     name: str
@@ -113,7 +110,7 @@ class StartedVariant(_Document):
     failure: str = ""
 
 
-class ComparedStart(_Document):
+class ComparedStart(FigureDocument):
     """One phase of a variant over the first one's."""
 
     variant: str
@@ -124,7 +121,7 @@ class ComparedStart(_Document):
     is_noise: bool | None = Field(default=None, description="null with fewer than 3 rounds")
 
 
-class StartupReport(_Document):
+class StartupReport(FigureDocument):
     """Everything that was measured of starts."""
 
     schema_version: int = SCHEMA

@@ -10,17 +10,14 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from packager.core.documents import NotStrict, parse_model
 from packager.core.image import ModelTree, TreeRole
+from packager.core.strict_models import StrictDocument
 
 MANIFEST = "packager-tree.json"
 MAX_MANIFEST_BYTES = 64 * 1024 * 1024
-
-
-class _Document(BaseModel):
-    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
 
 def _check_path(path: str) -> str:
@@ -31,7 +28,7 @@ def _check_path(path: str) -> str:
     return path
 
 
-class ListedFile(_Document):
+class ListedFile(StrictDocument):
     """A file of the tree."""
 
     path: Annotated[str, AfterValidator(_check_path)] = Field(min_length=1, max_length=1024)
@@ -41,14 +38,14 @@ class ListedFile(_Document):
     executable: bool = False
 
 
-class TreeMount(_Document):
+class TreeMount(StrictDocument):
     """A directory of the tree, and where a container looks for it."""
 
     tree: str  # relative to the tree; "." for all of it
     container: str
 
 
-class TreeContainer(_Document):
+class TreeContainer(StrictDocument):
     """The container that serves the tree, and what it is told."""
 
     image: str = ""  # that the catalog names; "" where there is none
@@ -61,7 +58,7 @@ class TreeContainer(_Document):
     port: int
 
 
-class TreeManifest(_Document):
+class TreeManifest(StrictDocument):
     """What is in a tree, and how it is served."""
 
     schema_version: Literal[1] = 1

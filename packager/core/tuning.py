@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from packager.core.bench import BenchReport
+from packager.core.strict_models import FigureDocument
 
 SCHEMA = 1
 
 
-class _Result(BaseModel):
-    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class TunedCandidate(_Result):
+class TunedCandidate(FigureDocument):
     """One candidate. Unknown values are None."""
 
     id: str = Field(description="digest of what is built")
@@ -41,7 +38,7 @@ class TunedCandidate(_Result):
     reason: str | None = Field(default=None, description="of a failure, in one line")
 
 
-class NotTried(_Result):
+class NotTried(FigureDocument):
     """A combination that was not measured, and why."""
 
     name: str
@@ -49,7 +46,7 @@ class NotTried(_Result):
     why: str
 
 
-class TuneReport(_Result):
+class TuneReport(FigureDocument):
     """A whole tune."""
 
     schema_version: int = SCHEMA

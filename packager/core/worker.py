@@ -10,16 +10,14 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from packager.core.strict_models import StrictDocument
 
 PROTOCOL: Literal[1] = 1
 
 
-class _Document(BaseModel):
-    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
-
-
-class WorkerSpec(_Document):
+class WorkerSpec(StrictDocument):
     """One run: where everything is, and what is asked for."""
 
     protocol: Literal[1] = PROTOCOL
@@ -33,7 +31,7 @@ class WorkerSpec(_Document):
     gpus: int = Field(default=0, ge=0, description="GPUs that may be used")
 
 
-class WorkerEvent(_Document):
+class WorkerEvent(StrictDocument):
     """One line on stdout. Any line is a sign of life."""
 
     event: Literal["progress", "note", "alive"]
@@ -42,7 +40,7 @@ class WorkerEvent(_Document):
     total: float = Field(default=0, ge=0, description="0 where it is not known")
 
 
-class WorkerError(_Document):
+class WorkerError(StrictDocument):
     """Reason why a run has no result.
 
     `rejected`: the inputs cannot be worked on, now or ever.  `bad-input`: a file
@@ -55,7 +53,7 @@ class WorkerError(_Document):
     hint: str = ""
 
 
-class WorkerResult(_Document):
+class WorkerResult(StrictDocument):
     """The end of a run: an error, or the files and how they came to be."""
 
     protocol: Literal[1] = PROTOCOL

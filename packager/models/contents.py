@@ -20,14 +20,14 @@ from packager.models import mistral_format
 from packager.models.pickle_machine import runs_code
 from packager.models.pickles import pickle_kind
 from packager.models.refusals import (
-    BrokenJson,
     CodeNeeded,
-    HiddenPickle,
     Incomplete,
-    IndexDisagrees,
-    LfsPointer,
-    OtherKind,
-    UnreadableModel,
+    broken_json,
+    hidden_pickle,
+    index_disagrees,
+    lfs_pointer,
+    other_kind,
+    unreadable_model,
 )
 from packager.models.rules import CONFIG, INDEX, SINGLE, find_unlisted
 from packager.models.safetensors import read_header
@@ -69,16 +69,16 @@ def check_small_file(path: str, found: Found) -> None:
         kind = pickle_kind(stream)
         ends = _ends_of(stream)
     if kind:
-        raise HiddenPickle(path, kind)
+        raise hidden_pickle(path, kind)
     if ends.startswith(LFS_POINTER):
-        raise LfsPointer(path)
+        raise lfs_pointer(path)
     if path.endswith(".json"):
         # Tokenizers have tens of megabytes: both ends show truncation without a parse.
         stripped = ends.strip()
         if not stripped:
-            raise BrokenJson(path, "it is empty")
+            raise broken_json(path, "it is empty")
         if stripped[:1] not in b"{[" or stripped[-1:] not in b"}]":
-            raise BrokenJson(path, "it does not begin and end as JSON does")
+            raise broken_json(path, "it does not begin and end as JSON does")
 
 
 def read_config(small: Mapping[str, Found], *, is_draft: bool = False) -> Mapping[str, Any]:
@@ -129,7 +129,7 @@ def find_shards(
         or not weight_map
         or set(map(type, weight_map.values())) != {str}
     ):
-        raise BrokenJson(index, "its 'weight_map' is not a map from tensors to files")
+        raise broken_json(index, "its 'weight_map' is not a map from tensors to files")
     files = tuple(sorted(set(weight_map.values())))
     for file in files:
         if file not in candidates:
@@ -148,7 +148,7 @@ def read_tensors(
         here = dict.fromkeys((tensor.name for tensor in found[file]), file)
         if not files.keys().isdisjoint(here):
             name = min(files.keys() & here.keys())
-            raise IndexDisagrees(
+            raise index_disagrees(
                 f"{shorten(name)} is both in {files[name]!r} and in {file!r}", shards.index
             )
         files |= here
@@ -166,11 +166,11 @@ def read_tensors(
     agrees = stated == files or stated.items() <= files.items()  # the first takes no time
     for name, file in () if agrees else stated.items():
         if name not in files:
-            raise IndexDisagrees(
+            raise index_disagrees(
                 f"{shorten(name)} is in no shard; it should be in {file!r}", shards.index
             )
         if files[name] != file:
-            raise IndexDisagrees(
+            raise index_disagrees(
                 f"{shorten(name)} is in {files[name]!r}; it should be in {file!r}", shards.index
             )
     return tuple(tensors), files
@@ -182,7 +182,7 @@ def read_shard(found: Found) -> tuple[TensorInfo, ...]:
         head = stream.read(len(LFS_POINTER))
         refuse_pickle(found.path, stream)
         if head == LFS_POINTER:
-            raise LfsPointer(found.path)
+            raise lfs_pointer(found.path)
         stream.seek(0)
         return read_header(stream, found.path)
 
@@ -201,7 +201,7 @@ def refuse_pickle(file: str, stream: BinaryIO) -> None:
         length = 8 + int.from_bytes(head[:8], "little")
         kind = "a pickle" if runs_code(stream, min(length, WEIGHTS_SCANNED_BYTES)) else ""
     if kind:
-        raise HiddenPickle(file, kind)
+        raise hidden_pickle(file, kind)
 
 
 @contextmanager
@@ -213,9 +213,9 @@ def readable(path: str, found: Found) -> Iterator[BinaryIO]:
     except (FileUnreadable, NotFound) as error:
         cause = error.__cause__
         number = cause.errno if isinstance(cause, OSError) else 0
-        raise UnreadableModel(path, os.strerror(number or 0)) from error
+        raise unreadable_model(path, os.strerror(number or 0)) from error
     except OSError as error:
-        raise UnreadableModel(path, os.strerror(error.errno or 0)) from error
+        raise unreadable_model(path, os.strerror(error.errno or 0)) from error
 
 
 def refuse_own_code(config: Mapping[str, Any]) -> None:
@@ -242,14 +242,14 @@ def _refuse_other_quantization(config: Mapping[str, Any]) -> None:
     """Refuse weights that tools with engines of their own have written."""
     mlx, stated = config.get("quantization"), config.get("quantization_config")
     if isinstance(mlx, Mapping) and {"group_size", "bits"} <= mlx.keys():
-        raise OtherKind(
+        raise other_kind(
             "a model that MLX quantized",
             "give the model that it was made from, or write it out again: "
             "`mlx_lm.convert --hf-path DIR --mlx-path NEW_DIR --dequantize`",
         )
     method = stated.get("quant_method") if isinstance(stated, Mapping) else None
     if method in ("exl2", "exl3"):
-        raise OtherKind(
+        raise other_kind(
             f"a model that ExLlama quantized ({method})",
             "give the model that it was made from; `--quantize awq` or `gptq` packs weights",
         )
@@ -269,9 +269,9 @@ def _named_code(config: Mapping[str, Any], *, prefixes: tuple[str, ...]) -> list
 
 def _missing_shard(file: str, index: str) -> Exception:
     if "/" in file or "\\" in file or file.startswith("."):
-        return IndexDisagrees(f"it names {shorten(file)}, which is not beside it", index)
+        return index_disagrees(f"it names {shorten(file)}, which is not beside it", index)
     if not file.endswith(".safetensors"):
-        return IndexDisagrees(f"it names {shorten(file)}, which is not a safetensors file", index)
+        return index_disagrees(f"it names {shorten(file)}, which is not a safetensors file", index)
     return Incomplete(
         f"the model lacks {shorten(file)}, which its index names",
         hint="finish the download or the copy",
@@ -282,11 +282,11 @@ def _read_object(path: str, found: Found, limit: int) -> dict[str, Any]:
     with readable(path, found) as stream:
         data = stream.read(limit + 1)
     if len(data) > limit:
-        raise BrokenJson(path, f"it is longer than {limit} bytes")
+        raise broken_json(path, f"it is longer than {limit} bytes")
     try:
         return parse_object(data, max_bytes=limit, allow_infinity=True)
     except NotStrict as error:
-        raise BrokenJson(path, str(error)) from error
+        raise broken_json(path, str(error)) from error
 
 
 def _ends_of(stream: BinaryIO, length: int = 1024) -> bytes:

@@ -13,7 +13,7 @@ from packager.core.references import DirectoryReference, ModelReference
 from packager.models.load import load_model
 from packager.models.naming import name_of_directory
 from packager.models.reference import directory_of, is_hub_id
-from packager.models.refusals import Incomplete, UnreadableModel
+from packager.models.refusals import Incomplete, unreadable_model
 from packager.models.rules import ListedModelFile
 from packager.models.suggestions import similar_directory, with_slashes
 from packager.models.walk import Found, walk
@@ -75,7 +75,7 @@ def _directory(reference: str) -> Path:
     except (FileNotFoundError, NotADirectoryError):
         raise NotFound(f"there is no directory {reference!r}", hint=_otherwise(reference)) from None
     except OSError as error:
-        raise UnreadableModel(reference, os.strerror(error.errno or 0)) from error
+        raise unreadable_model(reference, os.strerror(error.errno or 0)) from error
     except RuntimeError as error:
         raise NotFound(
             f"there is no directory {reference!r}: no such user has a home here",

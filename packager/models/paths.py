@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 
-from packager.models.refusals import UnsafeName
+from packager.models.refusals import unsafe_name
 
 MAX_COMPONENT_BYTES = 255  # what Linux file systems hold
 _UNPRINTABLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # controls, text direction, half surrogates, breaks
@@ -14,11 +14,11 @@ _UNPRINTABLE = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # controls, text direction, half 
 def check_path(path: str) -> None:
     """Refuse a path that is not plain, relative and printable."""
     if path.startswith("/"):
-        raise UnsafeName(path, "it is absolute")
+        raise unsafe_name(path, "it is absolute")
     for component in path.split("/"):
         why = _objection(component)
         if why:
-            raise UnsafeName(path, why)
+            raise unsafe_name(path, why)
 
 
 def check_distinct(paths: Iterable[str]) -> None:
@@ -34,7 +34,7 @@ def check_distinct(paths: Iterable[str]) -> None:
             folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", prefix).casefold())
             other = seen.setdefault(folded, prefix)
             if other != prefix:
-                raise UnsafeName(path, f"it differs from {other!r} only in case or in accents")
+                raise unsafe_name(path, f"it differs from {other!r} only in case or in accents")
 
 
 def _objection(component: str) -> str:

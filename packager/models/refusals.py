@@ -8,14 +8,13 @@ from packager.core.documents import shorten
 from packager.core.errors import ModelRefused
 
 
-class UnsafeName(ModelRefused):
-    """A path of the model could mean another file on another machine."""
-
-    def __init__(self, path: str, why: str) -> None:
-        super().__init__(
-            f"the model has a file with an unsafe name, {shorten(path)}: {why}",
-            hint="rename or remove the file; names go into the image as they are",
-        )
+def unsafe_name(path: str, why: str) -> ModelRefused:
+    """Return an error: a path of the model could mean another file on another machine."""
+    return ModelRefused(
+        f"the model has a file with an unsafe name, {shorten(path)}: {why}",
+        hint="rename or remove the file; names go into the image as they are",
+        code="UnsafeName",
+    )
 
 
 class UnsafeLink(ModelRefused):
@@ -40,34 +39,32 @@ class LinkLeadsOut(UnsafeLink):
         super().__init__(path, "leads out of the model's directory")
 
 
-class NotAFile(ModelRefused):
-    """A path in the model is neither a file nor a directory."""
-
-    def __init__(self, path: str, what: str) -> None:
-        super().__init__(
-            f"{shorten(path)} in the model is a {what}", hint="remove it, then run again"
-        )
-
-
-class HiddenPickle(ModelRefused):
-    """A file that looks harmless holds what can run code when it is loaded."""
-
-    def __init__(self, path: str, kind: str) -> None:
-        super().__init__(
-            f"{path!r} is not what its name says: it is {kind}",
-            hint="do not load this file anywhere; get the model from a publisher you trust",
-        )
+def not_a_file(path: str, what: str) -> ModelRefused:
+    """Return an error: a path in the model is neither a file nor a directory."""
+    return ModelRefused(
+        f"{shorten(path)} in the model is a {what}",
+        hint="remove it, then run again",
+        code="NotAFile",
+    )
 
 
-class OnlyPickle(ModelRefused):
-    """All weights are pickles, which run code when they are loaded."""
+def hidden_pickle(path: str, kind: str) -> ModelRefused:
+    """Return an error: a file that looks harmless holds what can run code when it is loaded."""
+    return ModelRefused(
+        f"{path!r} is not what its name says: it is {kind}",
+        hint="do not load this file anywhere; get the model from a publisher you trust",
+        code="HiddenPickle",
+    )
 
-    def __init__(self, paths: Sequence[str]) -> None:
-        super().__init__(
-            f"the model's weights are pickle files only: {_some(paths)}",
-            hint="use a revision with safetensors, or convert in a sandbox without network or "
-            "credentials: `AutoModelForCausalLM.from_pretrained(DIR).save_pretrained(NEW_DIR)`",
-        )
+
+def only_pickle(paths: Sequence[str]) -> ModelRefused:
+    """Return an error: all weights are pickles, which run code when they are loaded."""
+    return ModelRefused(
+        f"the model's weights are pickle files only: {_some(paths)}",
+        hint="use a revision with safetensors, or convert in a sandbox without network or "
+        "credentials: `AutoModelForCausalLM.from_pretrained(DIR).save_pretrained(NEW_DIR)`",
+        code="OnlyPickle",
+    )
 
 
 class OtherFormat(ModelRefused):
@@ -80,25 +77,22 @@ class OtherFormat(ModelRefused):
         )
 
 
-class OtherKind(ModelRefused):
-    """The directory is something else than a model that an engine's loader reads."""
-
-    def __init__(self, what: str, instead: str) -> None:
-        super().__init__(f"this is {what}, which is not packaged", hint=instead)
+def other_kind(what: str, instead: str) -> ModelRefused:
+    """Return an error: the directory is not a model that an engine's loader reads."""
+    return ModelRefused(f"this is {what}, which is not packaged", hint=instead, code="OtherKind")
 
 
 class Incomplete(ModelRefused):
     """A file that serving needs is missing."""
 
 
-class BrokenJson(ModelRefused):
-    """A JSON file of the model cannot be understood in one way."""
-
-    def __init__(self, path: str, why: str) -> None:
-        super().__init__(
-            f"{path!r} is refused: {why}",
-            hint=f"get {path!r} again, or correct it; `python -m json.tool {path}` shows where",
-        )
+def broken_json(path: str, why: str) -> ModelRefused:
+    """Return an error: a JSON file of the model cannot be understood in one way."""
+    return ModelRefused(
+        f"{path!r} is refused: {why}",
+        hint=f"get {path!r} again, or correct it; `python -m json.tool {path}` shows where",
+        code="BrokenJson",
+    )
 
 
 class CodeNeeded(ModelRefused):
@@ -120,34 +114,31 @@ class CodeNeeded(ModelRefused):
         )
 
 
-class LfsPointer(ModelRefused):
-    """A file is a Git LFS pointer: a clone without its large files."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(
-            f"{path!r} is a Git LFS pointer, not the file itself",
-            hint="run `git lfs pull` in the model's directory",
-        )
-
-
-class IndexDisagrees(ModelRefused):
-    """The index of the shards and the shards do not describe the same model."""
-
-    def __init__(self, what: str, index: str = "model.safetensors.index.json") -> None:
-        super().__init__(
-            f"{index!r} does not agree with the shards: {what}",
-            hint="get the shards and the index again, all from one revision",
-        )
+def lfs_pointer(path: str) -> ModelRefused:
+    """Return an error: a file is a Git LFS pointer: a clone without its large files."""
+    return ModelRefused(
+        f"{path!r} is a Git LFS pointer, not the file itself",
+        hint="run `git lfs pull` in the model's directory",
+        code="LfsPointer",
+    )
 
 
-class UnreadableModel(ModelRefused):
-    """The operating system does not let us read a file of the model."""
+def index_disagrees(what: str, index: str = "model.safetensors.index.json") -> ModelRefused:
+    """Return an error: the index of the shards and the shards do not describe the same model."""
+    return ModelRefused(
+        f"{index!r} does not agree with the shards: {what}",
+        hint="get the shards and the index again, all from one revision",
+        code="IndexDisagrees",
+    )
 
-    def __init__(self, path: str, why: str) -> None:
-        super().__init__(
-            f"{shorten(path)} cannot be read: {why.lower()}",
-            hint="check the permissions of the model's files",
-        )
+
+def unreadable_model(path: str, why: str) -> ModelRefused:
+    """Return an error: the operating system does not let us read a file of the model."""
+    return ModelRefused(
+        f"{shorten(path)} cannot be read: {why.lower()}",
+        hint="check the permissions of the model's files",
+        code="UnreadableModel",
+    )
 
 
 def _some(names: Sequence[str], limit: int = 3) -> str:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from packager.core.model import TensorInfo
 from packager.models.contents import LFS_POINTER, refuse_pickle
-from packager.models.refusals import LfsPointer
+from packager.models.refusals import lfs_pointer
 from packager.models.safetensors import header_length, parse_header
 
 # huggingface-hub takes 100 kB at first too: 97 of 100 headers are shorter.
@@ -34,7 +34,7 @@ def read_remote_shard(file: str, size: int, read: ReadRange) -> tuple[TensorInfo
     """Read the header of one shard of `size` bytes, in one request if it is short."""
     head = read(0, min(FIRST_BYTES, size))
     if head.startswith(LFS_POINTER):
-        raise LfsPointer(file)
+        raise lfs_pointer(file)
     refuse_pickle(file, io.BytesIO(head))
     length = header_length(head, size, file)
     if length + 8 > len(head):

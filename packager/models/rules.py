@@ -15,7 +15,7 @@ from packager.core.model import FileRole
 from packager.core.tokenizer_files import TEKKEN, TOKENIZERS
 from packager.core.values import dataclass
 from packager.models import mistral_format
-from packager.models.refusals import Incomplete, OnlyPickle, OtherFormat, OtherKind
+from packager.models.refusals import Incomplete, OtherFormat, only_pickle, other_kind
 
 CONFIG = "config.json"
 INDEX = "model.safetensors.index.json"
@@ -192,7 +192,7 @@ def refuse_incomplete(choice: FileSelection, *, is_draft: bool = False) -> None:
     """
     names = frozenset(choice.small)
     if kind := kind_of_directory(choice, is_draft=is_draft):
-        raise OtherKind(*kind)
+        raise other_kind(*kind)
     if CONFIG not in names and not choice.is_native:
         raise Incomplete("the model has no 'config.json'", hint=_without_config(choice))
     if not choice.candidates:
@@ -319,7 +319,7 @@ def _without_weights(choice: FileSelection) -> Exception:
     pickles = [path for path in weights if PICKLE.fullmatch(path.lower())]
     others = [path for path in weights if OTHER_FORMAT.fullmatch(path.lower())]
     if pickles:
-        return OnlyPickle(pickles)
+        return only_pickle(pickles)
     if others:
         return OtherFormat(others)
     return Incomplete(

@@ -13,7 +13,7 @@ from packager.core.errors import ModelRefused
 from packager.core.files.opening import Identity, identity_of, open_checked
 from packager.core.values import dataclass
 from packager.models.paths import check_path
-from packager.models.refusals import LinkLeadsOut, NotAFile, UnreadableModel, UnsafeLink
+from packager.models.refusals import LinkLeadsOut, UnsafeLink, not_a_file, unreadable_model
 from packager.models.rules import CONFIG, why_left_out
 
 MAX_FILES = 100_000
@@ -111,7 +111,7 @@ def resolve_link(link: Path, path: str, allowed: tuple[Path, ...]) -> Found:
             raise UnsafeLink(path, "leads back to itself") from error
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
             raise UnsafeLink(path, "leads nowhere") from error
-        raise UnreadableModel(path, os.strerror(error.errno or 0)) from error
+        raise unreadable_model(path, os.strerror(error.errno or 0)) from error
     if not any(real.is_relative_to(root) for root in allowed):
         raise LinkLeadsOut(path)
     if real.is_dir():
@@ -124,10 +124,10 @@ def plain_file(real: Path, path: str) -> Found:
     try:
         status = real.lstat()
     except OSError as error:
-        raise UnreadableModel(path, os.strerror(error.errno or 0)) from error
+        raise unreadable_model(path, os.strerror(error.errno or 0)) from error
     kind = stat.S_IFMT(status.st_mode)
     if kind != stat.S_IFREG:
-        raise NotAFile(path, _SPECIAL.get(kind, "special file"))
+        raise not_a_file(path, _SPECIAL.get(kind, "special file"))
     return Found(path=path, real=real, size=status.st_size, identity=identity_of(status))
 
 
@@ -136,6 +136,6 @@ def _scan(directory: Path, prefix: str) -> list[os.DirEntry[str]]:
         with os.scandir(directory) as entries:
             return sorted(entries, key=lambda entry: entry.name)
     except OSError as error:
-        raise UnreadableModel(
+        raise unreadable_model(
             prefix or "the model's directory", os.strerror(error.errno or 0)
         ) from error

@@ -27,14 +27,13 @@ MOST_BYTES = 20 * GIB  # of all objects together: they are on this machine's dis
 LARGEST_MANIFEST = 16 * MIB
 
 
-class TooMuchData(UsageError):
-    """A place in a bucket holds more than is fetched."""
-
-    def __init__(self, reference: str, what: str) -> None:
-        super().__init__(
-            f"{shorten(reference, 200)} holds more than {what}",
-            hint="name one file, or a prefix with the texts alone",
-        )
+def too_much_data(reference: str, what: str) -> UsageError:
+    """Return an error: a place in a bucket holds more than is fetched."""
+    return UsageError(
+        f"{shorten(reference, 200)} holds more than {what}",
+        hint="name one file, or a prefix with the texts alone",
+        code="TooMuchData",
+    )
 
 
 def is_bucket_data(reference: str) -> bool:
@@ -48,7 +47,7 @@ def fetched(
 ) -> Iterator[list[tuple[str, Path]]]:
     """Fetch the files of a reference with one of the suffixes; they are there inside the block.
 
-    Yields each with the name to show.  Raises `NotFound`, `TooMuchData`, and what S3 raises.
+    Yields each with the name to show.  Raises `NotFound`, `UsageError`, and what S3 raises.
     """
     connected = client or s3_client()
     reader = S3Reader(connected)
@@ -64,7 +63,7 @@ def fetched(
             hint=f"files end with {', '.join(suffixes)}",
         )
     if sum(one.size for one in chosen.values()) > MOST_BYTES:
-        raise TooMuchData(reference, decimal(MOST_BYTES))
+        raise too_much_data(reference, decimal(MOST_BYTES))
     with TemporaryDirectory(prefix="packager-data-") as scratch:
         files = []
         for number, (name, one) in enumerate(sorted(chosen.items())):
@@ -93,7 +92,7 @@ def _below(client: Any, bucket: str, prefix: str, reference: str) -> dict[str, S
     found: dict[str, S3Address] = {}
     for one in list_bucket(client, bucket, prefix):
         if len(found) == MOST_OBJECTS:
-            raise TooMuchData(reference, f"{MOST_OBJECTS:,} objects")
+            raise too_much_data(reference, f"{MOST_OBJECTS:,} objects")
         found[one.key.removeprefix(directory)] = one
     return found
 
@@ -102,7 +101,7 @@ def _listed_by_manifest(client: Any, reader: S3Reader, reference: str) -> dict[s
     place = _place(reference.removeprefix(MANIFEST))
     one = _object(client, place)
     if one.size > LARGEST_MANIFEST:
-        raise TooMuchData(reference, decimal(LARGEST_MANIFEST))
+        raise too_much_data(reference, decimal(LARGEST_MANIFEST))
     try:
         document = parse_json(b"".join(reader.read(whole_object(one))), max_bytes=LARGEST_MANIFEST)
         prefix, names = _parts(document)
@@ -112,7 +111,7 @@ def _listed_by_manifest(client: Any, reader: S3Reader, reference: str) -> dict[s
             hint='write [{"prefix": "s3://BUCKET/PREFIX/"}, "a.jsonl", …]',
         ) from why
     if len(names) > MOST_OBJECTS:
-        raise TooMuchData(reference, f"{MOST_OBJECTS:,} objects")
+        raise too_much_data(reference, f"{MOST_OBJECTS:,} objects")
     wanted = {name: BucketPlace(bucket=prefix.bucket, key=prefix.key + name) for name in names}
     return {name: _object(client, place) for name, place in wanted.items()}
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 import pytest
 
 from packager.models.paths import check_distinct, check_path
-from packager.models.refusals import UnsafeName
 from tests.support.cases import cases_of
+from tests.support.refusals import raises_code
 
 cases = cases_of(__file__)
 
 
 @cases("an_unsafe_path_is_refused")
 def test_an_unsafe_path_is_refused(path: str, why: str) -> None:
-    with pytest.raises(UnsafeName, match=why) as caught:
+    with raises_code("UnsafeName", match=why) as caught:
         check_path(path)
     assert caught.value.message.isprintable()
     assert caught.value.hint
 
 
 def test_a_path_of_bytes_that_are_no_utf_8_is_refused() -> None:
-    with pytest.raises(UnsafeName, match="not UTF-8") as caught:
+    with raises_code("UnsafeName", match="not UTF-8") as caught:
         check_path("a\udcffb")
     assert caught.value.message.isprintable()
 
@@ -32,7 +32,7 @@ def test_a_plain_path_is_accepted(path: str) -> None:
 
 @cases("paths_that_collide_somewhere_are_refused")
 def test_paths_that_collide_somewhere_are_refused(paths: tuple[str, ...]) -> None:
-    with pytest.raises(UnsafeName, match=r"differs from .* only in case or in accents"):
+    with raises_code("UnsafeName", match=r"differs from .* only in case or in accents"):
         check_distinct(paths)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from packager.models.refusals import Incomplete, OnlyPickle, OtherFormat, OtherKind
+from packager.models.refusals import Incomplete, OtherFormat
 from packager.models.rules import (
     FileSelection,
     ListedModelFile,
@@ -15,6 +15,7 @@ from packager.models.rules import (
     why_left_out,
 )
 from tests.support.cases import cases_of
+from tests.support.refusals import raises_code
 
 cases = cases_of(__file__)
 
@@ -53,7 +54,7 @@ def test_pickled_weights_beside_safetensors_are_left_out() -> None:
 
 def test_only_pickled_weights_are_refused_with_a_way_to_convert_them() -> None:
     choice = chosen("config.json", "tokenizer.json", "pytorch_model.bin", "training_args.bin")
-    with pytest.raises(OnlyPickle, match=r"pickle files only: 'pytorch_model\.bin'$") as caught:
+    with raises_code("OnlyPickle", match=r"pickle files only: 'pytorch_model\.bin'$") as caught:
         refuse_incomplete(choice)
     assert "save_pretrained" in caught.value.hint
     assert "sandbox" in caught.value.hint
@@ -73,7 +74,7 @@ def test_what_lacks_a_part_is_refused_with_a_hint(
 def test_a_directory_of_another_kind_is_named_with_what_to_do(
     files: tuple[str, ...], said: str, hint: str
 ) -> None:
-    with pytest.raises(OtherKind, match=said) as caught:
+    with raises_code("OtherKind", match=said) as caught:
         refuse_incomplete(chosen(*files))
     assert hint in caught.value.hint
 

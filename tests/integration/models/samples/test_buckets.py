@@ -11,12 +11,13 @@ import pytest
 from packager.core.errors import NotFound, UsageError
 from packager.core.samples import Sample
 from packager.models.samples import buckets
-from packager.models.samples.buckets import TooMuchData, is_bucket_data
+from packager.models.samples.buckets import is_bucket_data
 from packager.models.samples.load import BrokenSamples, load_samples
 from tests.support.buckets import bucket as bucket
 from tests.support.buckets import server as server
 from tests.support.cases import cases_of
 from tests.support.doubles.s3 import Bucket
+from tests.support.refusals import raises_code
 
 cases = cases_of(__file__)
 
@@ -116,7 +117,7 @@ def test_too_much_is_refused_before_any_is_fetched(
     bucket.put("data/a.jsonl", _rows({"text": "one"}))
     bucket.put("data/b.jsonl", _rows({"text": "two"}))
 
-    with pytest.raises(TooMuchData, match=words):
+    with raises_code("TooMuchData", match=words):
         load_samples(f"{bucket.url}/data/")
 
 
