@@ -9,7 +9,6 @@ has a least rate.
 
 from __future__ import annotations
 
-import email.utils
 import http.client
 import io
 import socket
@@ -17,18 +16,6 @@ import time
 from typing import Any
 
 PIECE = 64 * 1024
-
-
-def retry_after_s(value: str | None) -> float:
-    """Read a `Retry-After` header: seconds or a date. Nonsense counts as none."""
-    text = (value or "").strip()[:64]
-    try:
-        if text.isdecimal():
-            return float(text)
-        moment = email.utils.parsedate_to_datetime(text)
-        return max(0.0, moment.timestamp() - time.time())
-    except (ValueError, OverflowError, TypeError, IndexError):
-        return 0.0
 
 
 class TimelyResponse(http.client.HTTPResponse):

@@ -1,8 +1,12 @@
-"""Waits with an end: a byte now and then keeps every time-out of a socket from firing."""
+"""Waits with an end, and those that a server asks for.
+
+A byte now and then keeps every time-out of a socket from firing.
+"""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -39,3 +43,17 @@ def within(seconds: float | None, work: Callable[[], Found], name: str = "wait")
     if not found:
         raise TooLate(seconds or 0.0)
     return found[0]
+
+
+def retry_after_s(value: str | None) -> float:
+    """Read a `Retry-After` header: seconds or a date. Nonsense counts as none."""
+    import email.utils  # only where a server asks to wait
+
+    text = (value or "").strip()[:64]
+    try:
+        if text.isdecimal():
+            return float(text)
+        moment = email.utils.parsedate_to_datetime(text)
+        return max(0.0, moment.timestamp() - time.time())
+    except (ValueError, OverflowError, TypeError, IndexError):
+        return 0.0

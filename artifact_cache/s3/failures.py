@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from artifact_cache.timely import retry_after_s
+from artifact_cache.waits import retry_after_s
 
 TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 _TRANSIENT_CODES = frozenset({"SlowDown", "RequestTimeout", "InternalError", "Throttling"})

@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 
-from artifact_cache.timely import retry_after_s
+from artifact_cache.waits import retry_after_s
 from packager.core.errors import PackagerError, ProtocolFailed, Unavailable
 from packager.core.image import RemoteRange
 from packager.core.remote.addresses import HUB, HubAddress, is_in_order, parse_hub

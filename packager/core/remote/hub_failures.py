@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from urllib.parse import quote, urlsplit
 
-from artifact_cache.timely import retry_after_s
+from artifact_cache.waits import retry_after_s
 from packager.core.errors import (
     AccessDenied,
     NotFound,

@@ -37,11 +37,9 @@ def test_help_loads_no_heavy_module(arguments: tuple[str, ...]) -> None:
     assert not modules_after(*arguments) & HEAVY
 
 
-@pytest.mark.parametrize(
-    "line", ["plan --inst", "plan --instance ml.g5", "plan --family ", "cache show "]
-)
-def test_completing_loads_no_command_and_nothing_heavy(line: str) -> None:
-    """A shell asks at each press of a key."""
+@pytest.mark.parametrize("line", ["", "pl", "--he"])
+def test_completing_a_command_loads_none_and_nothing_heavy(line: str) -> None:
+    """A shell asks at each press of a key; options and values take the command itself."""
     code = (
         "import os, sys\n"
         "os.environ['_PACKAGER_COMPLETE'] = 'bash'\n"
@@ -54,7 +52,7 @@ def test_completing_loads_no_command_and_nothing_heavy(line: str) -> None:
     loaded = set(done.stderr.split())
     assert not {name.partition(".")[0] for name in loaded} & HEAVY
     assert not {"packager.cli.commands.plan", "packager.catalog.instances", "packaging"} & loaded
-    assert done.stdout or line == "cache show "
+    assert done.stdout
 
 
 def test_planning_talks_to_no_engine_and_no_registry() -> None:

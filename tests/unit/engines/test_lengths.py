@@ -56,6 +56,6 @@ def test_a_configuration_with_overrides_is_judged_by_its_version_and_environment
     case = CASES["qwen3, yarn in rope_parameters by overrides"]
     options = {"max-model-len": "128K", "hf-overrides": json.dumps(case["overrides"])}
     facts = {CONFIG: json.dumps(case["config"])}
-    found = judge_length("vLLM", "vllm", version, options, facts, environment=environment)
-    assert [one.code for one in found.findings] == codes
-    assert ("max_positions" in found.facts) is (not environment)
+    read, findings = judge_length("vLLM", "vllm", version, options, facts, environment=environment)
+    assert [one.code for one in findings] == codes
+    assert ("max_positions" in read) is (not environment)

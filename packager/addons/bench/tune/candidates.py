@@ -34,7 +34,11 @@ PlanRequest = Callable[[BuildRequest], Plan]
 _LONGEST_REASON = 300
 
 # Fields of a plan that do not distinguish builds of one model for one machine.
-_BESIDE = frozenset({"instance", "budget", "findings", "rejected", "containers", "workload"})
+_BESIDE = frozenset(
+    {"instance", "budget", "findings", "rejected", "containers", "workload"}
+    # what the request says of the steps: `identity_of` takes what counts from the request itself
+    | {"base", "layers", "quantizing", "evaluation", "limits", "step_gpus", "step_threads"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,6 +46,7 @@ WITHOUT_FORMAT = frozenset(
     | {("claims", name) for name in ("export", "import")}
     | {("deploy", name, "invoke") for name in ("compose", "kserve", "kubernetes", "sagemaker")}
     | {("tools", name) for name in ("install", "path", "remove", "schema")}
+    | {("schema",)}
     | {("warm", name) for name in ("one", "schema", "step", "tool")}
 )
 _MAX_STATUS = 16

@@ -34,5 +34,5 @@ def test_the_page_shows_what_is_printed() -> None:
     lines = [line for line in shown.partition("```")[0].splitlines() if line != "…"]
 
     printed = (EXPECTED / "deployment.yaml.txt").read_text().splitlines()
-    assert len(lines) == 5
+    assert len(lines) == 4
     assert [line for line in lines if line not in printed] == []

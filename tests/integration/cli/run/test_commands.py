@@ -21,6 +21,7 @@ from packager.cli.wiring import bases
 from packager.cli.wiring.bases import build_missing_base
 from packager.core.errors import PackagerError
 from packager.core.events import Event, EventSink, StagesEvent, StepEvent
+from packager.images.bases import embedded
 from tests.support.cases import cases_of
 from tests.support.commandline import TINY
 from tests.support.doubles.docker_runs import FakeContainer, FakeEngine
@@ -144,7 +145,7 @@ def test_a_missing_base_is_built_once(monkeypatch: pytest.MonkeyPatch, tmp_path:
     said: list[str] = []
     events: list[Event] = []
     there: dict[str, Path | None] = {"vllm-cpu": None}
-    monkeypatch.setattr(bases, "find_built", lambda name: there[name])
+    monkeypatch.setattr(embedded, "find_built", lambda name: there[name])
 
     def build(name: str, *, on_event: EventSink, say: Callable[[str], None]) -> None:
         built.append(name)
@@ -152,7 +153,7 @@ def test_a_missing_base_is_built_once(monkeypatch: pytest.MonkeyPatch, tmp_path:
         on_event(StepEvent(step="layers", state="started"))
         say("a line of the builder")
 
-    monkeypatch.setattr(bases, "build_base", build)
+    monkeypatch.setattr(embedded, "build_base", build)
     monkeypatch.setattr(bases.os, "geteuid", lambda: 0)
 
     for reference in ("embedded:vllm-cpu", "embedded:other", "vllm-cpu", "docker:x", ""):
@@ -187,8 +188,8 @@ def test_a_run_shows_how_its_base_is_built(
         say("a line of the builder")
         raise PackagerError("the mirror is not there")
 
-    monkeypatch.setattr(bases, "find_built", lambda name: None)
-    monkeypatch.setattr(bases, "build_base", build)
+    monkeypatch.setattr(embedded, "find_built", lambda name: None)
+    monkeypatch.setattr(embedded, "build_base", build)
     monkeypatch.setattr(bases.os, "geteuid", lambda: 0)
 
     status = app.run(["run", str(TINY), "--base", "embedded:vllm-cpu", "--progress", "plain"])

@@ -18,6 +18,7 @@ from packager.core.errors import PlanRejected
 from packager.core.facts import Facts
 from packager.core.image import BaseImage
 from packager.core.plan import Plan
+from packager.core.ports import Quantizer
 from packager.core.recipe import Step
 from packager.core.techniques import Quantization, Scheme
 from packager.core.tool import ToolFacts
@@ -164,7 +165,7 @@ def test_what_is_compiled_is_what_the_steps_before_it_leave() -> None:
     facts = compile_facts()
     quantizing = Step(name="quantize", tool="t", gives="model")
 
-    class Quantizing:
+    class Quantizing(Quantizer):
         name = tool = "t"
         methods: Mapping[str, tuple[Scheme, ...]] = MappingProxyType({})
 

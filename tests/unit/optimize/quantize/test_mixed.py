@@ -18,6 +18,7 @@ from packager.core.facts import Facts
 from packager.core.findings import errors_in
 from packager.core.model import ModelFiles
 from packager.core.plan import Plan
+from packager.core.ports import Quantizer
 from packager.core.request import BuildRequest, split_layer
 from packager.core.samples import Sample, Samples
 from packager.core.tool import ToolFacts
@@ -171,7 +172,7 @@ def test_figures_of_one_scheme_are_not_taken_for_a_mix() -> None:
 
 
 def test_a_quantizer_that_cannot_mix_schemes_refuses_them() -> None:
-    class Plain:
+    class Plain(Quantizer):
         name, tool, methods = "plain", "", QUANTIZER.methods
         check, step = QUANTIZER.check, QUANTIZER.step
 
