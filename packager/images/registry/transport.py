@@ -23,7 +23,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 import urllib3
 import urllib3.connection
 
-from artifact_cache import timely as answers
+from artifact_cache import waits
 from artifact_cache.timely import PIECE, TimelyResponse
 from packager.core.errors import PackagerError, UsageError
 from packager.core.files.pipes import open_waiting
@@ -342,7 +342,7 @@ def header_number(text: str) -> int | None:
 
 def retry_after_s(headers: Mapping[str, str] | http.client.HTTPMessage) -> float:
     """Return the seconds of a `Retry-After` header, with an upper limit; 0 without one."""
-    return min(answers.retry_after_s(headers.get("Retry-After")), _LONGEST_RETRY_AFTER_S)
+    return min(waits.retry_after_s(headers.get("Retry-After")), _LONGEST_RETRY_AFTER_S)
 
 
 def _backoff_s(attempt: int) -> float:
