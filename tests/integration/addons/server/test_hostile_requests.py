@@ -147,9 +147,9 @@ def test_a_packed_body_is_counted_whole(server: ApiServer, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("encoding", "body"),
     [
-        ("gzip", gzip.compress(b"{}")[:10]),
-        ("gzip", gzip.compress(b"{}")[:-4]),
-        ("gzip", gzip.compress(b"{}") + b"{}"),
+        ("gzip", gzip.compress(b"{}", mtime=0)[:10]),
+        ("gzip", gzip.compress(b"{}", mtime=0)[:-4]),
+        ("gzip", gzip.compress(b"{}", mtime=0) + b"{}"),
         ("gzip", b""),
         ("deflate", b"{}"),
         ("br", b"{}"),
