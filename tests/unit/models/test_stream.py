@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from artifact_cache.timely import retry_after_s
+from artifact_cache.waits import retry_after_s
 from packager.core.errors import Unavailable
 from packager.core.image import Blob, RemoteRange
 from packager.core.remote.addresses import HubAddress, S3Address, content_of, parse_hub, parse_s3

@@ -321,7 +321,7 @@ async def test_a_new_server_adopts_containers(tmp_path: Path, containers: FakeCo
     async with serving(tmp_path, containers) as api:
         found = await api.settled()
         assert found["EndpointStatus"] == "InService"
-        assert api.urls() == before
+        await eventually(lambda: api.urls() == before)
     assert containers.started == ["endpoint/e/AllTraffic/0"]
 
 
