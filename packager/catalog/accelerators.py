@@ -7,7 +7,7 @@ Neuron a device is a core: the chip's figures are divided evenly.  Unpublished f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from packager.core.catalog import Accelerator, Link
 from packager.core.instance import DeviceKind, Instance, gpu_formats
 from packager.core.share import read_shipped
 from packager.core.units import MIB
-from packager.core.values import dataclass
 
 TABLE = Path(__file__).parent / "data" / "accelerators.toml"
 

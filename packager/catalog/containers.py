@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from packager.core.errors import UsageError
 from packager.core.facts import ContainerFacts
 from packager.core.instance import DeviceKind
 from packager.core.share import read_shipped, share_dir
-from packager.core.values import dataclass
 
 _LISTED = 10  # versions that a hint names
 ACCOUNTS_TABLE = Path(__file__).parent / "data" / "accounts.toml"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 from packager.core.facts import ContainerFacts
 from packager.core.share import read_shipped
-from packager.core.values import dataclass
 from packager.core.versions import version_key
 
 TABLE = Path(__file__).parent / "data" / "drivers.toml"

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
-
-from packager.core.values import dataclass
 
 TABLE = Path(__file__).parent / "data" / "engine_layers.json"
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -14,7 +15,6 @@ from packager.catalog.compatibility import rules
 from packager.core.catalog import Rule
 from packager.core.errors import UsageError
 from packager.core.share import read_shipped
-from packager.core.values import dataclass
 
 TABLE = Path(__file__).parent / "data" / "findings.toml"
 

@@ -14,6 +14,7 @@ import csv
 import difflib
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,6 @@ from packager.core.instance import DeviceKind, Instance
 from packager.core.share import read_shipped
 from packager.core.suggestions import other_word
 from packager.core.units import GIB, MIB
-from packager.core.values import dataclass
 
 DATA = Path(__file__).parent / "data"
 TABLE = DATA / "instances.csv"

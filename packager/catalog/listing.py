@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from packager.catalog.accelerators import accelerator_name, accelerator_of, accelerator_rows
@@ -31,7 +32,6 @@ from packager.core.facts import ContainerFacts
 from packager.core.instance import Instance
 from packager.core.units import GIB, MIB
 from packager.core.user_catalog import UserCatalog
-from packager.core.values import dataclass
 
 Record = dict[str, Any]
 

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
-
-from packager.core.values import dataclass
 
 TABLE = Path(__file__).parent / "data" / "model_types.json"
 EMPTY: Mapping[str, Any] = MappingProxyType({})

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from packager.core.share import read_shipped
-from packager.core.values import dataclass
 
 TABLE = Path(__file__).parent / "data" / "neuron.toml"
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -17,7 +18,6 @@ from typing import Any
 from packager.core.catalog import Price
 from packager.core.documents import NotStrict, shorten, strict_decoder
 from packager.core.errors import PackagerError
-from packager.core.values import dataclass
 
 CHUNK_CHARACTERS = 1 << 16
 LONGEST_MEMBER = 1 << 22  # characters; a product has about two thousand

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from packager.catalog.model_types import generating_classes, is_type
-from packager.core.values import dataclass
 from packager.core.versions import VersionKey, version_key
 
 TABLE = Path(__file__).parent / "data" / "engines.json"

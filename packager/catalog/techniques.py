@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Literal
 
 from packager.core.share import read_shipped
-from packager.core.values import dataclass
 
 TABLE = Path(__file__).parent / "data" / "techniques.toml"
 

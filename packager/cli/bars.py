@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TextIO
 
 from packager.cli.displays import Dated, clock, count_line, label_of, percent
@@ -13,7 +14,6 @@ from packager.cli.meter import LayerNow, Snapshot, StageNow, StepNow
 from packager.core.reports.cells import cell_width, fitted, padded, right_padded
 from packager.core.text import escape
 from packager.core.units import decimal
-from packager.core.values import dataclass
 
 MOST_LAYERS = 8
 WIDEST = 100  # cells; lines of more are not read, and are wrapped when the window shrinks

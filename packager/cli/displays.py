@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from packager.cli.meter import Amount, LayerNow, Snapshot, StepNow
 from packager.core.events import ImageEvent, StepEvent, StepState
 from packager.core.text import escape
 from packager.core.units import counted, decimal
-from packager.core.values import dataclass
 
 HEARTBEAT_S = 30.0
 BEGUN_S = 1.0  # what takes less has a line when it ends

@@ -11,6 +11,7 @@ import math
 import operator
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import click
@@ -20,7 +21,6 @@ from pydantic.fields import FieldInfo
 from packager.cli.choices import NameChoice
 from packager.cli.shared_options import Command
 from packager.core.fields import CommandOption
-from packager.core.values import dataclass
 
 Owner = TypeVar("Owner")
 Option = Callable[[Any], Any]

@@ -7,7 +7,7 @@ and in whatever order they come, what is done never falls, and rates and times a
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal
 
 from packager.cli.timeleft import TimeLeft
@@ -19,7 +19,6 @@ from packager.core.events import (
     StagesEvent,
     StepEvent,
 )
-from packager.core.values import dataclass
 
 WINDOW_S = 15.0  # a rate over less jumps about, over more it lags behind
 LONGEST_LEFT_S = 100 * 3600.0  # a transfer that slow has stalled: its remaining time means nothing

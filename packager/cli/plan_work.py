@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from packager.cli.progress import shown_progress
 from packager.cli.terminal import print_json, print_report, print_text, warn
 from packager.core.errors import PlanRejected, UsageError
-from packager.core.values import dataclass
 from packager.estimate.performance.measured import measured_starts
 from packager.estimate.performance.predict import concurrencies_of
 from packager.estimate.performance.report_outlook import make_outlook

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from packager.core.errors import NotFound, UsageError
 from packager.core.files.user_files import read_table
 from packager.core.request import BuildRequest, refuse_unknown
 from packager.core.suggestions import guessed
-from packager.core.values import dataclass
 
 FILE_NAME = "packager.toml"
 MARK = "@"  # before the name of a target on the command line

@@ -7,6 +7,6 @@ Others import `artifact`, `bench`, `bench_setup`, `cached`, `capture`, `catalog`
 `recipe`, `record`, `references`, `registry`, `remote`, `reports`, `request`, `samples`, `serving`,
 `shape`, `share`, `speculation`, `split`, `startup`, `stopping`, `suggestions`, `techniques`,
 `text`, `tokenizer_files`, `tool`, `training`, `traits`, `tree_manifest`, `trees`, `tuning`,
-`units`, `user_catalog`, `validation`, `values`, `version`, `versions`, `warmup`, `worker`,
+`units`, `user_catalog`, `validation`, `version`, `versions`, `warmup`, `worker`,
 `workload`, `yaml_nodes`, `yaml_values`.
 """

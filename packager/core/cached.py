@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from packager.core.values import dataclass
 
 if TYPE_CHECKING:
     from artifact_cache.entry import Entry

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
 from packager.core.findings import Finding, Severity
 from packager.core.instance import DeviceKind
-from packager.core.values import dataclass
 from packager.core.versions import version_key
 
 Link = Literal["nvlink", "pcie", "neuronlink", "xgmi", ""]

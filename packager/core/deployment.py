@@ -7,13 +7,12 @@ platform turn them into files and requests.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
 from packager.core.findings import Finding
 from packager.core.instance import Instance
-from packager.core.values import dataclass
 
 PORT = 8080
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal
-
-from packager.core.values import dataclass
 
 GpuRequest = int | Literal["auto"] | None  # None is `auto`
 

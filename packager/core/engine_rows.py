@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from packager.core.share import read_shipped
-from packager.core.values import dataclass
 
 DATA = Path(__file__).parent / "data" / "engines.toml"
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Literal
-
-from packager.core.values import dataclass
 
 LayerState = Literal["known", "mounted", "hashing", "streaming", "written", "again"]
 StepState = Literal["started", "running", "finished"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from packager.core.findings import Finding
@@ -15,7 +15,6 @@ from packager.core.samples import Samples
 from packager.core.techniques import DraftRequest
 from packager.core.tool import ToolFacts
 from packager.core.traits import UNKNOWN_ENGINE, EngineTraits
-from packager.core.values import dataclass
 from packager.core.workload import QUESTIONS, Workload
 
 

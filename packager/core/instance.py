@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
-
-from packager.core.values import dataclass
 
 DeviceKind = Literal["nvidia", "amd", "neuron", "cpu"]
 Cloud = Literal["sagemaker", "ec2", "gcp", "azure", "bare"]

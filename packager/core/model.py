@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from packager.core.image import Blob, FileRange, Inline, RemoteRange
 from packager.core.parsers import ChatTemplate
-from packager.core.values import dataclass
 
 FileRole = Literal["weights", "config", "tokenizer", "other"]
 FileFormat = Literal["transformers", "mistral"]

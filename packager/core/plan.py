@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Literal
 
 from packager.core.facts import ContainerFacts
@@ -17,7 +18,6 @@ from packager.core.shape import Shape
 from packager.core.split import Split
 from packager.core.stopping import Stopping
 from packager.core.techniques import Draft, Quantization, QuantizingOptions, Rejected
-from packager.core.values import dataclass
 from packager.core.workload import QUESTIONS, Workload
 
 SHARDED_STATE = "sharded_state"  # the engines' name of weights that are split ahead of time
@@ -158,10 +158,10 @@ class Plan:
     stopping: Stopping | None = None  # None if the server's behaviour is unknown
     # What the request says to those who carry the plan out.
     base: str = ""  # reference of the base image; "" where none is named or known
-    layers: LayerOptions = LayerOptions()
-    quantizing: QuantizingOptions = QuantizingOptions()
-    evaluation: Evaluation = Evaluation()
-    limits: QualityLimits = QualityLimits()  # of what quantizing may cost
+    layers: LayerOptions = field(default_factory=LayerOptions)
+    quantizing: QuantizingOptions = field(default_factory=QuantizingOptions)
+    evaluation: Evaluation = field(default_factory=Evaluation)
+    limits: QualityLimits = field(default_factory=QualityLimits)  # of what quantizing may cost
     step_gpus: int | Literal["auto"] | None = None  # that steps may use; None, "auto": what helps
     step_threads: int | None = None  # that steps compute with
 

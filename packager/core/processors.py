@@ -9,8 +9,9 @@ scales, `fp8_kv`, an FP8 cache, and `deepseek_v4`, that model's attention and ex
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from packager.core.instance import Instance
-from packager.core.values import dataclass
 
 X86 = "x86_64"  # what an instance is that does not say
 SETS = {"avx512f": "AVX-512", "amx_tile": "AMX"}  # flag → the set that people know it by

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from packager.core.request import BuildRequest
-from packager.core.values import dataclass
 
 # Defaults: some minutes for a small model on a CPU, errors of a few percent.
 EVALUATION_SAMPLES, EVALUATION_TOKENS = 64, 512

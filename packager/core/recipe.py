@@ -7,14 +7,13 @@ executor lays its inputs out, writes the worker's specification and runs it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from packager.core.devices import GpuUse
 from packager.core.image import BaseImage
 from packager.core.model import ModelFile, TensorInfo
-from packager.core.values import dataclass
 
 if TYPE_CHECKING:
     from artifact_cache.key import KeyDocument

@@ -6,12 +6,11 @@ value from there on: no code below takes the text apart, which is kept for messa
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
 from artifact_cache.s3.buckets import split_place
-from packager.core.values import dataclass
 
 DEFAULT_TAG = "latest"
 

@@ -6,9 +6,8 @@ They are a first guess only: what the registry says or refuses while it is used 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
-
-from packager.core.values import dataclass
 
 # The ways of sending a blob, all of the distribution specification:
 # one PATCH of all of it, several PATCHes that name their ranges, or the closing PUT with a body,

@@ -5,11 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
-
-from packager.core.values import dataclass
 
 DEFAULT = "default"  # the set that is shipped
 CALIBRATION_SAMPLES, CALIBRATION_TOKENS = 256, 2048  # default

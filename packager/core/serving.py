@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
-
-from packager.core.values import dataclass
 
 MODEL_DIR = "/opt/packager/model"
 DRAFT_DIR = "/opt/packager/draft"

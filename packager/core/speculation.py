@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from packager.core.fields import CommandOption
 from packager.core.strict_models import FigureDocument
-from packager.core.values import dataclass
 
 MEASURED_SAMPLES, MEASURED_TOKENS = 16, 128  # default
 CONCURRENCY = (1, 2, 4)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from packager.core.values import dataclass
+from dataclasses import dataclass
 
 DRAIN_S = 25  # that running requests get by default
 PLATFORM_GRACE_S = 30  # Kubernetes and SageMaker kill a container so long after SIGTERM

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from packager.core.share import read_shipped
-from packager.core.values import dataclass
 
 _WORDS = Path(__file__).parent / "data" / "words.toml"
 _LIKE = 0.66  # below it, what `difflib` calls close is another word: `images`, `lineage`: 0.62

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 from packager.core.model import ModelRef
 from packager.core.references import ModelReference
 from packager.core.samples import CALIBRATION_TOKENS
-from packager.core.values import dataclass
 
 DraftKind = Literal[
     "draft_model", "eagle", "eagle3", "peagle", "dflash", "medusa",

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
-
-from packager.core.values import dataclass
 
 Build = Literal["cpu", "cuda"]  # of torch, in a tool's environment
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -12,7 +12,6 @@ from packager.core.fields import CommandOption
 from packager.core.findings import Finding
 from packager.core.recipe import StepOutcome
 from packager.core.samples import Samples, choose_samples
-from packager.core.values import dataclass
 
 Method = Literal["eagle3", "medusa"]
 Trainer = Literal["speculators", "specforge"]

@@ -6,12 +6,12 @@ family of another package is treated like ours.  Each default is that of an unkn
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 from packager.core.processors import ProcessorKernels
 from packager.core.split import Split
 from packager.core.stopping import Stopping
-from packager.core.values import dataclass
 
 MORE_WAIT = "more wait in a queue"  # what every server does with requests beyond its batch
 

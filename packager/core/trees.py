@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from artifact_cache.key import KeyDocument
-from packager.core.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from packager.core.catalog import Accelerator, CatalogModel, Price
 from packager.core.facts import ContainerFacts
 from packager.core.instance import Instance
 from packager.core.registry import RegistryTraits
-from packager.core.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

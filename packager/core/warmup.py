@@ -8,13 +8,13 @@ and cache give the same bytes.  What has become of it is only in the cache.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 
 from packager.core.instance import DeviceKind
 from packager.core.request import BuildRequest
-from packager.core.values import dataclass
 
 # requests of 1 know no `try_untested` and no `quantize_layer`,
 # of 2 no `trust_roots` and no `base_files`

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from packager.core.errors import UsageError
-from packager.core.values import dataclass
 
 # English text has 4.2 to 4.7 bytes a token with vocabularies of 100,000 entries and more
 # (Llama 3's report, OpenAI's tiktoken); other scripts have fewer.  Ours, rounded down.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,6 @@ from typing import Any
 from packager.core.facts import ContainerFacts
 from packager.core.serving import COMPILED_DIR
 from packager.core.share import read_shipped
-from packager.core.values import dataclass
 from packager.core.versions import version_key
 
 DATA = Path(__file__).parent / "data" / "compile_caches.toml"

@@ -8,6 +8,7 @@ plan does not count, and each unclassified option.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, get_args
 
@@ -17,7 +18,6 @@ from packager.core.findings import Finding
 from packager.core.model import ModelProfile
 from packager.core.share import read_shipped
 from packager.core.units import GIB
-from packager.core.values import dataclass
 from packager.engines.lmi.options import VLLM_NAMES, lmi_options
 from packager.engines.request_options import spelled
 from packager.engines.schema import ENGINES, SIZE, find_schema, read_size

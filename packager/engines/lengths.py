@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal, TypeGuard
 
 from packager.core.documents import parse_object
 from packager.core.findings import Finding
 from packager.core.share import read_shipped
-from packager.core.values import dataclass
 from packager.core.versions import is_within
 from packager.engines.rules import Facts
 from packager.engines.schema import ENGINES, SIZE, read_size

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -23,7 +23,6 @@ from packager.core.share import read_shipped
 from packager.core.suggestions import guessed
 from packager.core.units import decimal
 from packager.core.user_catalog import UserCatalog
-from packager.core.values import dataclass
 from packager.core.versions import is_before, version_key
 
 TABLE = Path(__file__).parent / "data" / "load_formats.toml"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from packager.catalog.parsers import Dialect, What, dialects
 from packager.core.documents import shorten
@@ -18,7 +19,6 @@ from packager.core.model import ModelFiles
 from packager.core.parsers import ChatTemplate, ChosenParser
 from packager.core.suggestions import guess
 from packager.core.traits import EngineTraits
-from packager.core.values import dataclass
 
 AUTO, OFF = "auto", "off"
 SHOWS_TOOLS = re.compile(r"\{[%{][^{}%]{0,400}?\btools\b")  # the variable that holds the tools

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Any, Literal, get_args
 
 from packager.core.findings import Severity
 from packager.core.share import read_shipped
-from packager.core.values import dataclass
 from packager.core.versions import is_within, version_key
 from packager.engines.schema import ENGINES
 

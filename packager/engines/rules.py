@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -22,7 +23,6 @@ from packager.core.findings import Finding
 from packager.core.instance import Instance
 from packager.core.model import ModelProfile
 from packager.core.plan import Plan
-from packager.core.values import dataclass
 from packager.engines.rule_tables import (
     PLACEHOLDER,
     TYPES,

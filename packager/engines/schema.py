@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from packager.core.documents import parse_json
 from packager.core.findings import Finding
 from packager.core.share import read_shipped
 from packager.core.suggestions import guess
-from packager.core.values import dataclass
 from packager.core.versions import LOWEST, newest_until, version_key
 from packager.engines.values import (
     MOST_NAMED,

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from packager.core.share import read_shipped
 from packager.core.suggestions import guess
-from packager.core.values import dataclass
 from packager.core.versions import LOWEST, is_before, version_key
 from packager.engines.schema import ENGINES, EngineSchema, shipped_versions
 

@@ -10,13 +10,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from packager.core.documents import NotStrict, parse_json, shorten
 from packager.core.findings import Finding
 from packager.core.suggestions import guess
-from packager.core.values import dataclass
 
 MOST_NAMED = 12  # of the names that a hint lists
 # What a lax class reads as a number or a truth value, beside those of JSON: pydantic's own rules.

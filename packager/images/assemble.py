@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from packager.core.artifact import Artifacts
@@ -21,7 +21,6 @@ from packager.core.image import (
 from packager.core.model import ModelFile
 from packager.core.serving import COMPILED_DIR, RenderedFile, ServingConfig
 from packager.core.units import decimal
-from packager.core.values import dataclass
 from packager.images.layer_plan import (
     MAX_LAYERS,
     compiled_layers,

@@ -8,11 +8,11 @@ compared, and their content stays an unproven claim.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from packager.core.errors import ProtocolFailed
 from packager.core.image import MEDIA_MANIFEST, Attached, Descriptor
-from packager.core.values import dataclass
 from packager.images.oci import canonical_json, parse_manifest, parse_object, sha256
 
 MEDIA_RECORD = "application/vnd.packager.record.v1+json"

@@ -7,12 +7,12 @@ import os
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from packager.core.errors import CachedFileChanged, PackagerError
 from packager.core.files.opening import FileUnreadable, SourceChanged, open_range
 from packager.core.image import Blob, Computed, FileRange, Inline, RemoteRange
 from packager.core.ports import RemoteReader
-from packager.core.values import dataclass
 
 __all__ = ["CHUNK", "BlobReader", "FileUnreadable", "SourceChanged"]
 

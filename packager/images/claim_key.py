@@ -15,11 +15,11 @@ import stat
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from packager.core.errors import NotFound, UsageError
 from packager.core.files.atomic import explain_disk_errors, sync_directory, user_dir
-from packager.core.values import dataclass
 from packager.images.claims import KEY_BYTES, ClaimKey, parse_key
 
 VARIABLE, FILE_VARIABLE, OFF = "PACKAGER_CLAIM_KEY", "PACKAGER_CLAIM_KEY_FILE", "off"

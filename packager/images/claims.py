@@ -12,13 +12,12 @@ import hashlib
 import hmac
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from packager.core.documents import NotStrict, parse_object
 from packager.core.documents import field as typed
 from packager.core.image import MEDIA_EROFS, MEDIA_LAYER, Claim, Layer, LayerRole
-from packager.core.values import dataclass
 from packager.images.oci import canonical_json
 
 MEDIA_CLAIMS = "application/vnd.packager.claims.v1+json"

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from packager.core.units import decimal
-from packager.core.values import dataclass
 from packager.images.stored import LABELS, StoredImage, StoredLayer
 
 State = Literal["shared", "moved", "new"]

@@ -22,7 +22,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packager.core.errors import PackagerError
@@ -30,7 +30,6 @@ from packager.core.files.opening import is_same_file
 from packager.core.files.sqlite import Database
 from packager.core.image import Blob, Computed, FileRange, Inline, RemoteRange, Segment
 from packager.core.remote.addresses import content_of
-from packager.core.values import dataclass
 
 RACY_NS = 2_000_000_000
 _SCHEMA = """

@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from packager.core import documents
@@ -31,7 +32,6 @@ from packager.core.image import (
     RuntimeConfig,
     SealedImage,
 )
-from packager.core.values import dataclass
 
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 DOCKER_INDEX = "application/vnd.docker.distribution.manifest.list.v2+json"

@@ -6,12 +6,12 @@ Only documents are read; layers stay where they are until a sink needs them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from packager.core.events import ignore
 from packager.core.image import Attached, Blob, Claim, Descriptor, Layer, Platform
 from packager.core.references import ImageTarget, LayoutTarget, RegistryTarget
-from packager.core.values import dataclass
 from packager.images.claims import ClaimKey, judge
 from packager.images.oci import LAYER_TYPES
 from packager.images.stored import StoredImage, parse_stored

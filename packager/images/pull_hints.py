@@ -14,11 +14,11 @@ KServe measured (kserve/kserve#5852: gp3 of 125 MiB/s, 14 GB in 443 s and 140 GB
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import ceil
 from typing import Literal
 
 from packager.core.units import MIB, counted, decimal
-from packager.core.values import dataclass
 
 Packed = Literal["none", "gzip", "zstd"]
 

@@ -12,7 +12,7 @@ to save its upload.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -28,7 +28,6 @@ from packager.core.image import (
     Segment,
 )
 from packager.core.model import ModelFile
-from packager.core.values import dataclass
 from packager.images.claims import ClaimDocument, ClaimKey, judge
 from packager.images.oci import canonical_json, parse_descriptor, parse_object, sha256
 from packager.images.rootfs.placement import AS_NAMED, Placement

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from packager.core.documents import NotStrict
 from packager.core.documents import parse_object as parse_json_object
 from packager.core.errors import ProtocolFailed
 from packager.core.image import MEDIA_MANIFEST, Descriptor, Platform, SealedImage
-from packager.core.values import dataclass
 from packager.images.oci import OWN, parse_manifest, parse_object, sha256
 from packager.images.remote_layers import ROLE
 

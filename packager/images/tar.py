@@ -14,12 +14,12 @@ Changing any byte here changes every layer digest: bump `TAR_FORMAT`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from types import MappingProxyType
 
 from packager.core.errors import UsageError
 from packager.core.image import Blob, FileRange, Inline, RemoteRange, Segment
-from packager.core.values import dataclass
 
 TAR_FORMAT = 1
 BLOCK = 512

@@ -6,6 +6,7 @@ import io
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from packager.catalog.served_architectures import GENERATIVE, is_listed, kind_of, reads_type
@@ -14,7 +15,6 @@ from packager.core.errors import NotFound
 from packager.core.files.opening import FileUnreadable
 from packager.core.model import TensorInfo
 from packager.core.units import counted
-from packager.core.values import dataclass
 from packager.images.oci import shorten_list
 from packager.models import mistral_format
 from packager.models.pickle_machine import runs_code

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from packager.core.errors import NotFound, UsageError
 from packager.core.files.atomic import user_dir
 from packager.core.files.user_files import read_table
 from packager.core.references import parse_bucket_place
-from packager.core.values import dataclass
 
 OPTION = "--jumpstart"
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,127}")

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import pickletools
 import re
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import BinaryIO, Protocol
-
-from packager.core.values import dataclass
 
 MAX_INSTRUCTIONS = 1_000_000  # no text reads as so many
 PIECE = 64 * 1024

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from packager.core.model import FileRole
 from packager.core.tokenizer_files import TEKKEN, TOKENIZERS
-from packager.core.values import dataclass
 from packager.models import mistral_format
 from packager.models.refusals import Incomplete, OtherFormat, only_pickle, other_kind
 

@@ -7,11 +7,11 @@ import io
 import os
 import stat
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from packager.core.errors import ModelRefused
 from packager.core.files.opening import Identity, identity_of, open_checked
-from packager.core.values import dataclass
 from packager.models.paths import check_path
 from packager.models.refusals import LinkLeadsOut, UnsafeLink, not_a_file, unreadable_model
 from packager.models.rules import CONFIG, why_left_out

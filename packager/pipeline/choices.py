@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from packager.core.plan import Plan
 from packager.core.quality import QualityReport, limits_of
 from packager.core.request import BuildRequest
-from packager.core.values import dataclass
 from packager.estimate.performance.monthly import MonthlyCost
 from packager.estimate.performance.predict import Point
 from packager.estimate.performance.presets import Goal

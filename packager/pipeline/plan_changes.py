@@ -7,6 +7,7 @@ one of them lacks is a change from or to nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from packager.core.errors import UsageError
 from packager.core.files.user_files import read_table
 from packager.core.reports.report import Report, Section, Words, one_section, plain_table
 from packager.core.units import decimal, gib
-from packager.core.values import dataclass
 
 _HINT = "write both with `packager plan … --format json > FILE`"
 # what a row is called → where it stands in the document

@@ -6,7 +6,7 @@ Each instance is planned by the line of `packager plan`, with the model resolved
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 
 from packager.core.catalog import Accelerator
@@ -20,7 +20,6 @@ from packager.core.recipe import CacheStatus, Step
 from packager.core.references import ModelReference
 from packager.core.request import BuildRequest
 from packager.core.units import gib
-from packager.core.values import dataclass
 from packager.estimate.performance.calibration import predict_measured
 from packager.estimate.performance.choice import Objective
 from packager.estimate.performance.interpolated import predict_between

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from packager.core.errors import PlanRejected
@@ -18,7 +18,6 @@ from packager.core.startup import StartupPrediction
 from packager.core.techniques import LayerGroup, Rejected
 from packager.core.text import escape
 from packager.core.units import decimal, gib, percent, usd
-from packager.core.values import dataclass
 from packager.estimate.performance.monthly import monthly_sentence
 from packager.estimate.performance.opinion import Opinion
 from packager.estimate.performance.predict import Prediction

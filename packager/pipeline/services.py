@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from packager.core.catalog import Accelerator, Rule
@@ -15,7 +16,6 @@ from packager.core.model import ModelFile, ModelFiles, ScaleValues, WeightsHeade
 from packager.core.ports import Compiler, ContainerFamily, Quantizer
 from packager.core.references import ModelReference
 from packager.core.samples import Samples
-from packager.core.values import dataclass
 from packager.core.workload import Workload
 from packager.estimate.performance.effort import PastRun
 from packager.images.rootfs.tree import ImageFiles

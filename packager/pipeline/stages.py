@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from packager.core.artifact import Artifacts
 from packager.core.events import StagesEvent
 from packager.core.facts import Facts
@@ -13,7 +15,6 @@ from packager.core.quality import QualityReport
 from packager.core.recipe import CacheStatus, Recipe
 from packager.core.references import ModelReference
 from packager.core.serving import ServingConfig
-from packager.core.values import dataclass
 from packager.pipeline.planning.services import PlannerServices
 
 # Stages known before the plan; the plan adds the steps.

@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any
@@ -17,7 +18,6 @@ from packager.core.model import ModelFiles, ModelRef
 from packager.core.plan import Plan
 from packager.core.references import HubReference, ModelReference, spell_hub_id
 from packager.core.request import BuildRequest
-from packager.core.values import dataclass
 
 _PLACES = ("base", "outputs")  # only a build has them
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9._-]+")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from packager.addons.bench.compare import compare
 from packager.addons.bench.metrics import load_figures
@@ -20,7 +21,6 @@ from packager.core.bench import (
     Limits,
     Predicted,
 )
-from packager.core.values import dataclass
 from packager.core.version import __version__
 
 INTERRUPTED = "interrupted"

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from packager.addons.bench.intervals import CONFIDENCE, mean_interval
 from packager.addons.bench.names import same_load
 from packager.core.bench import BenchLoad, BenchVariant, Compared, Round
-from packager.core.values import dataclass
 
 FEWEST_ROUNDS = 3
 OUTPUT, TTFT, TPOT = "output_token_throughput", "time_to_first_token", "inter_token_latency"

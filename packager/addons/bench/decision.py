@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Literal
 
 from packager.addons.bench.compare import PRICE, Ratio, metric_ratio
@@ -10,7 +11,6 @@ from packager.addons.bench.names import load_words, same_load, short_names
 from packager.addons.bench.tables import LATENCY, OUTPUT, TPOT, TTFT, failed, loads_of, value
 from packager.core.bench import BenchLoad, BenchReport, BenchVariant, Compared
 from packager.core.units import percent, usd
-from packager.core.values import dataclass
 
 Goal = Literal["cost", "throughput", "latency"]
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-
-from packager.core.values import dataclass
 
 CONFIDENCE = 0.95
 

@@ -7,6 +7,7 @@ ratios.  So they have no interval, and no statement about noise.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from packager.addons.bench.compare import compare
 from packager.addons.bench.decision import MIXED
@@ -27,7 +28,6 @@ from packager.core.record import BuildRecord
 from packager.core.speculation import Load, SpeculationReport
 from packager.core.startup import StartupReport
 from packager.core.units import decimal
-from packager.core.values import dataclass
 
 SPECULATION = "draft measure"  # workload's name in results of `packager draft measure`
 

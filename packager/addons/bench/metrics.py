@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from packager.addons.bench.load.values import LoadResult, LoadRun
@@ -36,7 +37,6 @@ from packager.addons.bench.statistics import summarize
 from packager.cli.serving.acceptance import combine, counted
 from packager.core.bench import BenchError, BenchLoad, Limits, Metric, Round
 from packager.core.speculation import Acceptance
-from packager.core.values import dataclass
 
 REQUESTS, PER_SECOND, RATIO = "requests", "/sec", "ratio"
 MOST_REASONS = 20  # that are kept apart; a server may put a number of its own into each

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -10,7 +11,6 @@ from packager.addons.bench.load.values import Level, LoadPlan
 from packager.core.bench import Limits
 from packager.core.errors import UsageError
 from packager.core.fields import CommandOption
-from packager.core.values import dataclass
 
 MOST_AT_ONCE = 1024
 RAMP = (1, 2, 4, 8, 16, 32, 64)  # default, until the server is saturated

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
@@ -27,7 +28,6 @@ from packager.core.errors import UsageError
 from packager.core.files.atomic import explain_disk_errors, write_atomically
 from packager.core.references import BucketPlace, parse_bucket_place
 from packager.core.text import hide_secrets, json_text
-from packager.core.values import dataclass
 
 Kind = Literal["json", "html", "archive", "directory"]
 

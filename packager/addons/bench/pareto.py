@@ -7,10 +7,10 @@ latency.  The loss of quality joins where it is known of every variant.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from packager.addons.bench.search import MOST_ERRORS_PERCENT
 from packager.core.bench import BenchLoad, BenchVariant
-from packager.core.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

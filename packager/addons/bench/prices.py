@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from packager.addons.bench.decision import GOOD_SHARE
 from packager.addons.bench.pareto import has_few_errors
 from packager.core.bench import BenchLoad, Metric, Prices
-from packager.core.values import dataclass
 from packager.estimate.performance.pricing import (
     HOUR_S,
     blended_price,

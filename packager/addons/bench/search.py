@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
 from packager.core.bench import BenchLoad, Boundary, Limits
-from packager.core.values import dataclass
 
 MOST = 1024  # requests at a time; AIPerf's searches end at 1,000
 MOST_MEASUREMENTS = 40

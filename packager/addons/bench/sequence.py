@@ -8,7 +8,7 @@ treatments", 1949).  Comparisons pair measurements by round.
 
 from __future__ import annotations
 
-from packager.core.values import dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

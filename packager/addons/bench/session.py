@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from packager.addons.bench.load.values import Level, LoadRun
 from packager.addons.bench.metrics import load_figures
@@ -22,7 +22,6 @@ from packager.cli.serving.opening import OpenServer
 from packager.core.bench import BenchLoad, ContainerUse, Limits
 from packager.core.errors import PackagerError
 from packager.core.events import EventSink, StepEvent, ignore
-from packager.core.values import dataclass
 
 STEP = "measure"
 TTFT = "time_to_first_token"

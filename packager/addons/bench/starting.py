@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import urllib3
@@ -24,7 +25,6 @@ from packager.core.errors import SmokeFailed
 from packager.core.remote.pools import timely
 from packager.core.startup import PHASES, OneStart, PhaseName
 from packager.core.text import quote_answer
-from packager.core.values import dataclass
 
 _POLL_S = 0.1
 _PROMPT = "a"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from packager.core.bench_setup import BenchSetup
 from packager.core.documents import NotStrict, parse_object
 from packager.core.errors import UsageError
 from packager.core.record import BuildRecord
-from packager.core.values import dataclass
 from packager.engines.without_draft import without_draft
 from packager.images.stored import RECORD
 from packager.images.target import engine_name, refuse_layout

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,6 @@ from packager.core.errors import NotFound, UsageError
 from packager.core.files.pipes import open_waiting
 from packager.core.suggestions import nearest
 from packager.core.text import escape
-from packager.core.values import dataclass
 from packager.core.workload import LONGEST
 from packager.core.yaml_nodes import Node, parse_yaml
 

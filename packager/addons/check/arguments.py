@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from packager.core.findings import Finding
 from packager.core.positions import Place
 from packager.core.share import read_shipped
 from packager.core.suggestions import nearest
-from packager.core.values import dataclass
 from packager.core.versions import is_within
 from packager.engines.schema import EngineSchema, Option, read_size
 from packager.engines.successors import find_missing

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from packager.addons.check.engines import DIALECTS, engine_settings
 from packager.addons.check.lmi import lmi_settings
@@ -11,7 +12,6 @@ from packager.addons.check.tgi import tgi_settings
 from packager.addons.check.values import ConfigTarget, DescribedServer, Remark
 from packager.core.findings import Finding
 from packager.core.positions import Place
-from packager.core.values import dataclass
 from packager.engines.schema import read_size
 
 DEGREES = ("tp_degree", "pp_degree", "dp_degree")

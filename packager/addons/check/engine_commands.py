@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -22,7 +22,6 @@ from packager.core.documents import shorten
 from packager.core.findings import Finding
 from packager.core.positions import Place, Span
 from packager.core.share import read_shipped
-from packager.core.values import dataclass
 
 LAUNCHERS = Path(__file__).parent / "data" / "launchers.toml"
 DEEPEST = 4  # scripts inside of scripts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from packager.addons.check.arguments import Arguments, Given, Grammar, read_arguments, vllm_grammar
 from packager.addons.check.engine_commands import start_of, taken_before
@@ -20,7 +20,6 @@ from packager.addons.check.targets import UPSTREAM
 from packager.addons.check.values import ConfigTarget, DescribedServer, Remark, Setting, Word
 from packager.core.findings import Finding, Severity
 from packager.core.positions import Place
-from packager.core.values import dataclass
 from packager.core.versions import is_before
 from packager.engines.capability import check_capability
 from packager.engines.lengths import judge_length

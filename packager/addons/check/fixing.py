@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from packager.addons.check.values import Edit, Report
-from packager.core.values import dataclass
 
 ROUNDS = 20  # what one edit joins to a command is looked at in the next
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from packager.addons.check.demands import DEGREES, FIELDS, Demand, demand_of, devices_of
@@ -24,7 +24,6 @@ from packager.core.model import ModelFiles, ModelProfile
 from packager.core.ports import ContainerFamily
 from packager.core.positions import Place
 from packager.core.request import BuildRequest
-from packager.core.values import dataclass
 from packager.core.version import __version__
 from packager.engines.effects import check_effects, effect_of, engine_named
 from packager.engines.lengths import length_limit

@@ -7,13 +7,12 @@ knows, such as a secret or a shell variable, is None and never checked.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from packager.core.engine_rows import engine_row
 from packager.core.findings import Finding
 from packager.core.positions import Place, Span
-from packager.core.values import dataclass
 
 Kind = Literal[
     "properties",

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
-
-from packager.core.values import dataclass
 
 DIRECTIVE = "$patch"
 _INDEX = re.compile(r"0|[1-9][0-9]{0,9}", re.ASCII)

@@ -7,6 +7,7 @@ is found by stays: its names and the labels or tags of its owner.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from packager.core.documents import NotStrict
 from packager.core.errors import UsageError
 from packager.core.suggestions import nearest
 from packager.core.text import escape
-from packager.core.values import dataclass
 from packager.core.yaml_values import parse_yaml_values
 
 MAX_BYTES = 1 << 20

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from packager.addons.deploy.servers import drain_of, meeting_of, metrics_of
@@ -23,7 +23,6 @@ from packager.core.references import parse_bucket_place
 from packager.core.serving import MODEL_DIR, MOUNTED_MODEL_DIR, SERVING_DIR
 from packager.core.stopping import PLATFORM_GRACE_S
 from packager.core.units import GIB
-from packager.core.values import dataclass
 from packager.estimate.performance.startup import slowest_start_s
 from packager.images.pull_hints import pulled_bytes_s
 from packager.images.stored import StoredImage

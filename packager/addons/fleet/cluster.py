@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
 
 from packager.core.fields import CommandOption
-from packager.core.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

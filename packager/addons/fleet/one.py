@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from artifact_cache.key import key_of
 from packager.addons.fleet.planning import plan_job
@@ -20,7 +21,6 @@ from packager.core.errors import (
     UsageError,
 )
 from packager.core.recipe import Recipe, Step
-from packager.core.values import dataclass
 from packager.core.warmup import FETCH, PERMANENT, RETRIABLE, Job, WarmPlan
 from packager.optimize.steps.presence import Presence
 from packager.optimize.steps.running import with_cache_healed

@@ -8,6 +8,7 @@ import json
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 
 from aiohttp import web
 
@@ -55,7 +56,6 @@ from packager.addons.server.services import ServeServices
 from packager.addons.server.sigv4 import SignedRequest, Verifier
 from packager.addons.server.used_signatures import SeenSignatures
 from packager.core.text import escape
-from packager.core.values import dataclass
 
 BODY_S = 30.0  # until a body has arrived
 IDLE_S = 60.0  # of a connection without a complete request

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from packager.core.documents import NotStrict, parse_object
-from packager.core.values import dataclass
 
 SHIM = Path(__file__).with_name("shim")  # has the `sitecustomize` of clients
 MAX_BYTES = 4096  # of a server's description of itself

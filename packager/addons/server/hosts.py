@@ -7,13 +7,13 @@ that resolve to 127.0.0.1 are refused, and so are requests from pages of other o
 from __future__ import annotations
 
 import ipaddress
+from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import urlsplit
 
 from packager.addons.server.refusals import foreign_host
 from packager.core.documents import shorten
 from packager.core.errors import UsageError
-from packager.core.values import dataclass
 
 DEFAULT_PORT = 8470
 _READING = frozenset({"GET", "HEAD"})

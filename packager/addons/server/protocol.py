@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,7 +16,6 @@ from packager.addons.server.refusals import (
     unsupported_content_type,
 )
 from packager.core.documents import NotStrict, parse_object
-from packager.core.values import dataclass
 
 CONTENT_TYPE = "application/x-amz-json-1.1"
 _CONTENT_TYPES = (CONTENT_TYPE, "application/x-amz-json-1.0")  # CloudWatch has the older one

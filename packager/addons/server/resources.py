@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +17,6 @@ from typing import Any, Literal
 from packager.addons.deploy.sagemaker.api_refusals import ResourceInUse, ResourceNotFound
 from packager.addons.server.tokens import PageKey, query_mark, read_token, write_token
 from packager.core.files.sqlite import Database, between, microseconds, time_of
-from packager.core.values import dataclass
 
 STATE = "the server's state"
 _VERSION = 1  # of the table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,7 +12,6 @@ from packager.addons.server.jobs.values import BackgroundJob, JobPage, JobQuery,
 from packager.addons.server.resources import ResourceStore
 from packager.addons.server.sagemaker.early_checks import ReadConfig
 from packager.addons.server.sagemaker.settings import JobSettings
-from packager.core.values import dataclass
 
 Document = Mapping[str, Any]
 Operation = Callable[[Document], Awaitable[Document]]  # body → answer; raises `ApiRefusal`

@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
@@ -20,7 +20,6 @@ from packager.addons.server.refusals import (
     missing_signature,
     unknown_key,
 )
-from packager.core.values import dataclass
 
 MAX_SKEW = timedelta(minutes=5)  # as of AWS
 

@@ -11,11 +11,11 @@ import binascii
 import dataclasses
 import hashlib
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from packager.addons.deploy.sagemaker.api_refusals import ValidationRefused
 from packager.core.documents import NotStrict, parse_object
-from packager.core.values import dataclass
 
 _MAX_TOKEN = 8192  # of the API
 _LARGEST = 2**63  # of SQLite's integers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,6 @@ from packager.core.record import BuildRecord
 from packager.core.references import HubReference, RegistryTarget, spell_hub_id
 from packager.core.request import BuildRequest
 from packager.core.units import decimal
-from packager.core.values import dataclass
 from packager.images.target import parse_target
 from packager.optimize.steps.services import OnMiss
 from packager.pipeline import pipeline

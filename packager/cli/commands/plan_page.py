@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import click
@@ -14,7 +15,6 @@ from packager.core.errors import PlanRejected
 from packager.core.model import ModelFiles
 from packager.core.reports.page import report_html
 from packager.core.request import BuildRequest
-from packager.core.values import dataclass
 from packager.core.version import __version__
 from packager.estimate.performance.ranking import Ranking
 from packager.pipeline.choices import plan_choices, ranking_choices

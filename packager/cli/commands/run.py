@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -52,7 +52,6 @@ from packager.core.instance import LOCAL
 from packager.core.plan import Plan
 from packager.core.request import BuildRequest
 from packager.core.stopping import PLATFORM_GRACE_S
-from packager.core.values import dataclass
 from packager.images.target import is_image
 from packager.models.local import refuse_missing_directory
 from packager.pipeline import pipeline

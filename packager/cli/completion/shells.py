@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from click.shell_completion import CompletionItem
-
-from packager.core.values import dataclass
 
 SHELLS = ("bash", "zsh", "fish")
 PART = "part"  # type of a candidate that more of the word follows, such as a path below it

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from click.shell_completion import CompletionItem
 
 from packager.cli.completion.shells import PART
 from packager.core.errors import PackagerError
-from packager.core.values import dataclass
 
 MOST_ENTRIES = 2000  # of a directory, or keys of a cache
 KEY_DIGITS = 12

@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -22,7 +22,6 @@ from packager.core.files.atomic import home_dir
 from packager.core.reports.report import Lines, Report, Row, Table, one_section, word_columns
 from packager.core.text import hide_userinfo
 from packager.core.units import decimal, gib
-from packager.core.values import dataclass
 from packager.core.versions import version_key
 from packager.images.docker_engine import connect_engine
 from packager.images.registry.credentials import BadCredentialsFile, listed_logins

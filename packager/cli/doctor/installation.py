@@ -10,7 +10,7 @@ import hashlib
 import platform
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ from packager.catalog.served_architectures import read_on
 from packager.core.engine_rows import engine_rows
 from packager.core.reports.report import Lines, Pair, Pairs, Report, one_section
 from packager.core.share import PACKAGE, share_dir
-from packager.core.values import dataclass
 from packager.core.version import __version__
 from packager.core.versions import LOWEST, version_key
 from packager.engines.schema import ENGINES

@@ -7,10 +7,10 @@ the functions that it needs, so connections and files are opened on demand.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from packager.core.events import EventSink, ignore
-from packager.core.values import dataclass
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,14 +11,13 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from artifact_cache.distribution import DISTRIBUTION
 from packager.core.errors import PackagerError, UsageError
 from packager.core.suggestions import guessed
-from packager.core.values import dataclass
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
-
-from packager.core.values import dataclass
 
 Endpoint = Literal["/v1/chat/completions", "/v1/completions", "/invocations"]
 CHAT: Endpoint = "/v1/chat/completions"

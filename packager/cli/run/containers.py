@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 from packager.cli.run.names import MODEL_LABEL, RUN_LABEL, container_name
@@ -16,7 +17,6 @@ from packager.cli.serving.containers import PORT, placing, start_hint
 from packager.core.errors import NotFound, SmokeFailed, Unavailable, UsageError
 from packager.core.stopping import PLATFORM_GRACE_S
 from packager.core.suggestions import guess
-from packager.core.values import dataclass
 from packager.images.docker_engine import connect_engine, engine_reason, is_here
 
 _TAKEN = ("port is already allocated", "address already in use", "ports are not available")

@@ -6,6 +6,7 @@ Their labels are data of whoever built them: what is not as packager writes it c
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from packager.core.documents import NotStrict, parse_object
 from packager.core.errors import NotFound, UsageError
 from packager.core.instance import LOCAL
 from packager.core.stopping import PLATFORM_GRACE_S
-from packager.core.values import dataclass
 from packager.images.target import engine_name, refuse_layout
 from packager.pipeline.records import find_record, load_record
 

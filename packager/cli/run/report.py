@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from packager.cli.run.clients import Address, curl_line, python_lines
 from packager.cli.run.containers import Run
 from packager.core.reports.report import Report, one_section, plain_table
-from packager.core.values import dataclass
 from packager.optimize.cache.report import age
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import urllib3
 
@@ -15,7 +16,6 @@ from packager.core.documents import MAX_BYTES, shorten
 from packager.core.errors import SmokeFailed
 from packager.core.remote.pools import timely
 from packager.core.text import quote_answer
-from packager.core.values import dataclass
 
 _POLL_S = 1.0
 _FIRST_ANSWER_S = 600.0  # an engine may compile before its first answer

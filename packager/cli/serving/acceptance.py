@@ -22,12 +22,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
 
 from packager.cli.serving.prometheus import Reading, read_metrics
 from packager.core.probes import ProbeResponse
 from packager.core.speculation import CHUNKS, Acceptance
-from packager.core.values import dataclass
 
 _VLLM = "vllm:spec_decode_num_"
 DRAFTS, DRAFT_TOKENS, ACCEPTED = (

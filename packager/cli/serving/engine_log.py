@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from packager.core.documents import NotStrict, parse_object
-from packager.core.values import dataclass
 
 _SUMMARY = 300  # characters
 _FRAMES = 4  # traceback lines before the error: two calls with their source lines

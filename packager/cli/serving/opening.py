@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -16,7 +16,6 @@ from packager.cli.serving.openai import BadAnswer, Server
 from packager.cli.serving.routes import Route
 from packager.core.errors import SmokeFailed
 from packager.core.remote.pools import timely
-from packager.core.values import dataclass
 
 _ENDING_S, _POLL_S = 3.0, 0.1
 

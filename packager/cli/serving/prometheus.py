@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-
-from packager.core.values import dataclass
+from dataclasses import dataclass
 
 _LINE = re.compile(
     r"(?P<name>[A-Za-z_:][A-Za-z0-9_:]*)"

@@ -10,10 +10,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from packager.core.errors import PackagerError, SmokeFailed
-from packager.core.values import dataclass
 from packager.images.docker_engine import engine_reason
 
 _DOWN = frozenset(("Download complete", "Verifying Checksum"))

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
 
 from packager.cli.serving.address import parse_address
 from packager.core.text import remember_headers
-from packager.core.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,7 +20,6 @@ from packager.cli.serving.containers import log_of, running, wait_for_ping
 from packager.core.documents import MAX_BYTES, NotStrict, field, parse_json, parse_object, shorten
 from packager.core.errors import SmokeFailed
 from packager.core.remote.pools import timely
-from packager.core.values import dataclass
 
 PROMPT = "What does loads in the json module do?"  # the default prompt
 _REQUEST_TIMEOUT_S = 300.0

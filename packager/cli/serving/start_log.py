@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Literal
 
 from packager.core.share import read_shipped
-from packager.core.values import dataclass
 
 DATA = Path(__file__).parent / "data" / "start_logs.toml"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,6 @@ from packager.cli.wiring.registries import RegistryBlobs, registry_clients
 from packager.cli.wiring.settings import Settings, digests_file
 from packager.core.image import Attached, ImageSpec, Platform, SealedImage, Written
 from packager.core.references import ImageTarget, RegistryTarget
-from packager.core.values import dataclass
 from packager.images.blobs import BlobReader
 from packager.images.opened import OpenImage
 from packager.images.seen_blobs import SeenBlobs

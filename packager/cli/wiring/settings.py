@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,6 @@ from packager.core.files.atomic import user_dir
 from packager.core.image import Compression, LayerFormat
 from packager.core.references import ImageTarget
 from packager.core.suggestions import guess
-from packager.core.values import dataclass
 from packager.images.target import parse_target
 from packager.optimize.cache.options import AS_SET_UP, CacheOptions
 

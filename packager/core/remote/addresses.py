@@ -10,11 +10,11 @@ an address is still right when the address is met again.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from packager.core.errors import PackagerError
 from packager.core.image import RemoteRange
-from packager.core.values import dataclass
 
 HUB, S3 = "hf", "s3"
 

@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
 from artifact_cache.waits import retry_after_s
@@ -22,7 +23,6 @@ from packager.core.errors import (
     UsageError,
 )
 from packager.core.remote.unreachable import unreachable
-from packager.core.values import dataclass
 
 HUB = "huggingface.co"
 _FULL = {errno.ENOSPC, errno.EDQUOT}

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from threading import Event
 from typing import Any
 
@@ -21,7 +22,6 @@ from packager.core.errors import PackagerError, ProtocolFailed, Unavailable
 from packager.core.remote.resume import CHUNK, STALL_S, wrong_content
 from packager.core.remote.timely_streams import make_timely
 from packager.core.text import remember_headers
-from packager.core.values import dataclass
 
 TIMEOUT_S = 30.0  # to connect, and for each piece
 LONGEST_ANSWER = 32 * 1024 * 1024  # bytes; the list of a model with 60 000 files has some 15 MB

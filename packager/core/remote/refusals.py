@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +16,6 @@ from typing import Any, Literal
 from packager.core.documents import NotStrict, parse_object
 from packager.core.share import read_shipped
 from packager.core.text import repeats_secret
-from packager.core.values import dataclass
 
 # access: rights or credentials; output: what was to be stored is not taken; passing: try again;
 # busy: it cannot be served, and another try within minutes does not help.

@@ -11,10 +11,9 @@ import os
 import socket
 import ssl
 from collections.abc import Iterator
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
-
-from packager.core.values import dataclass
 
 CERTIFICATES = "SSL_CERT_FILE"  # what OpenSSL and the HTTP libraries read
 _NOT_TLS = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL"})

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from packager.core.reports.labels import thinned
 from packager.core.reports.report import Series
-from packager.core.values import dataclass
 
 # Steps of a decade for the grid, the coarsest that give enough lines.
 ROUND_STEPS = ((1,), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 7), tuple(n / 10 for n in range(10, 100, 2)))

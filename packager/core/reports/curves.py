@@ -7,11 +7,11 @@ colours.  The pairs repeat after `COLOURS` x `SHAPES` series.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from packager.core.reports.charts import ChartScale, Tick, apart, scale
 from packager.core.reports.labels import FONT, LETTER, Box, Label, place_labels
 from packager.core.reports.report import Chart, Dot, Series
-from packager.core.values import dataclass
 
 COLOURS = 6
 # Outlines around a point, as SVG's relative path; none is wider than 12.

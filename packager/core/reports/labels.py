@@ -9,8 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-
-from packager.core.values import dataclass
+from dataclasses import dataclass
 
 FONT = 15.0  # units of the drawing; pages may print smaller, never larger
 LETTER = 0.68 * FONT  # of the widest common font, in bold; capitals and digits, not only `i`

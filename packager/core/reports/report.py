@@ -8,10 +8,10 @@ the two only.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from packager.core.findings import Finding
-from packager.core.values import dataclass
 
 Medium = Literal["", "text", "page"]  # "": both
 Tone = Literal["", "yes", "note", "warning", "error"]

@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Literal
 
 from packager.core.findings import Finding
@@ -31,7 +32,6 @@ from packager.core.reports.report import (
     shown_in,
 )
 from packager.core.text import escape, joined
-from packager.core.values import dataclass
 
 NARROWEST = 20  # no page is laid out for less
 _UNLIMITED = 10_000

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from typing import Any
 
 from packager.core.share import read_shipped
-from packager.core.values import dataclass
 from packager.engines.schema import ENGINES, EngineSchema, Option
 
 OPTIONS_FILE = ENGINES.parent / "lmi_options.toml"

@@ -8,7 +8,7 @@ of passes and operations are in `data/effort.toml`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from packager.core.model import ModelProfile
 from packager.core.recipe import Work
 from packager.core.samples import Sample, Samples
 from packager.core.share import read_shipped
-from packager.core.values import dataclass
 
 DATA = Path(__file__).parent / "data" / "effort.toml"
 

@@ -8,11 +8,11 @@ devices where the device was not.  Figures without any measurement have assumed 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from math import log2
 from types import MappingProxyType
 
 from packager.core.engine_rows import engine_name, engine_row
-from packager.core.values import dataclass
 from packager.core.workload import Workload
 from packager.estimate.performance.exchange import is_measured
 from packager.estimate.performance.published import Correction, published_table

@@ -19,13 +19,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import median
 from types import MappingProxyType
 from typing import Literal
 
 from packager.core.errors import UsageError
-from packager.core.values import dataclass
 from packager.estimate.performance.predict import (
     Band,
     Bands,

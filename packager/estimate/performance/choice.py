@@ -11,13 +11,12 @@ order.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from packager.core.plan import MemoryBudget
 from packager.core.shape import Shape
 from packager.core.split import Split
 from packager.core.techniques import Rejected
-from packager.core.values import dataclass
 from packager.core.workload import QUESTIONS, Workload
 from packager.estimate.performance.predict import Point, Setup, predict_point
 from packager.estimate.performance.presets import LATENCY_SLACK, TPOT_LIMIT_S, Goal

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 
-from packager.core.values import dataclass
 from packager.estimate.performance.devices import DeviceFigures, figures_named, held_between
 from packager.estimate.performance.speed_table import Kind, speed_table
 from packager.estimate.performance.speed_terms import (

@@ -8,11 +8,11 @@ not measured is held between the measured devices above and below it.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
 
 from packager.catalog.accelerators import AcceleratorRow, accelerator_rows
 from packager.core.catalog import Accelerator
-from packager.core.values import dataclass
 from packager.estimate.performance.served import peak_flops
 
 

@@ -14,13 +14,13 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from packager.core.catalog import Accelerator
 from packager.core.documents import NotStrict, field, parse_object
 from packager.core.instance import DeviceKind, Instance
 from packager.core.recipe import Step, Work
-from packager.core.values import dataclass
 from packager.estimate.performance.amounts import counts
 
 Origin = Literal["past", "estimate", ""]

@@ -10,12 +10,12 @@ import csv
 import math
 from bisect import bisect_right
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
 from packager.core.catalog import Accelerator
-from packager.core.values import dataclass
 from packager.estimate.performance.devices import (
     DeviceFigures,
     figures_named,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from packager.core.catalog import Accelerator
 from packager.core.devices import Gpus, choose_gpus
@@ -11,7 +11,6 @@ from packager.core.events import StageEstimate
 from packager.core.instance import LOCAL, Instance
 from packager.core.recipe import CacheStatus, Step
 from packager.core.units import gib
-from packager.core.values import dataclass
 from packager.estimate.performance.effort import (
     PastRun,
     Timing,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from packager.catalog.accelerators import accelerator_of
@@ -19,7 +19,6 @@ from packager.core.errors import UsageError
 from packager.core.measurement import MeasuredLoad, MeasuredRun
 from packager.core.plan import Plan
 from packager.core.startup import StartedVariant
-from packager.core.values import dataclass
 from packager.core.workload import Workload
 from packager.estimate.performance.calibration import Measured
 from packager.estimate.performance.predict import Setup

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from packager.core.plan import Plan
 from packager.core.units import percent
-from packager.core.values import dataclass
 from packager.estimate.performance.predict import Point, Prediction
 from packager.estimate.performance.presets import TPOT_LIMIT_S
 from packager.estimate.performance.pricing import MONTH_H, price_per_month

@@ -8,6 +8,7 @@ never changes a plan.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -16,7 +17,6 @@ from packager.core.engine_rows import engine_row
 from packager.core.model import ModelFile
 from packager.core.plan import Plan
 from packager.core.recipe import Estimate, Step, StepInput
-from packager.core.values import dataclass
 from packager.core.workload import Workload
 
 TOOL = "aiconfigurator"

@@ -14,9 +14,9 @@ answer then grows by the acceptance length per step.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from operator import mul
 
-from packager.core.values import dataclass
 from packager.core.workload import WORKLOADS as WORKLOADS
 from packager.core.workload import Workload as Workload
 from packager.estimate.performance.bands import Band as Band

@@ -6,13 +6,12 @@ A preset only fills fields that are None, and lists them, so that plain options 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
 from packager.core.instance import GPUS, Instance
 from packager.core.request import BuildRequest
-from packager.core.values import dataclass
 
 Goal = Literal["cost", "latency", "throughput"]
 

@@ -17,9 +17,8 @@ of the SageMaker documentation.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
-
-from packager.core.values import dataclass
 
 Formula = Literal["F1", "F2", "F3"]
 

@@ -19,6 +19,7 @@ launching what no graph has recorded.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from math import exp, log
 from pathlib import Path
@@ -26,7 +27,6 @@ from statistics import fmean, median
 from typing import Any
 
 from packager.core.share import read_shipped
-from packager.core.values import dataclass
 from packager.estimate.performance.speed_table import Errors, Form, Kind
 
 TABLE = Path(__file__).parent / "data" / "published.toml"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from packager.core.instance import Instance
 from packager.core.model import ModelFiles
 from packager.core.plan import Plan
-from packager.core.values import dataclass
 from packager.estimate.performance.choice import Objective, keeps_limits
 from packager.estimate.performance.monthly import MonthlyCost, monthly_cost
 from packager.estimate.performance.predict import Point, Prediction

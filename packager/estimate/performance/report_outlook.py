@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from packager.core.plan import Plan
@@ -23,7 +23,6 @@ from packager.core.reports.report import (
     number_columns,
 )
 from packager.core.units import percent, usd
-from packager.core.values import dataclass
 from packager.estimate.performance.monthly import (
     MonthlyCost,
     monthly_cost,

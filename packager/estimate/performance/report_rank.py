@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from packager.core.reports.report import (
@@ -19,7 +19,6 @@ from packager.core.reports.report import (
     word_columns,
 )
 from packager.core.units import percent, usd
-from packager.core.values import dataclass
 from packager.estimate.performance.monthly import monthly_document, monthly_sentence
 from packager.estimate.performance.predict import running_copies
 from packager.estimate.performance.presets import PRESETS, Goal

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from packager.catalog.accelerators import AcceleratorRow
@@ -10,7 +11,6 @@ from packager.core.catalog import Accelerator
 from packager.core.model import ModelProfile
 from packager.core.plan import Plan
 from packager.core.techniques import Draft
-from packager.core.values import dataclass
 
 # How many tokens one step yields with a draft, until it is measured on the user's data.
 ACCEPTANCE: Mapping[str, tuple[float, str]] = MappingProxyType(

@@ -14,12 +14,12 @@ prediction keeps the order; a plan says either (`ReversedOrder`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from packager.core.share import read_shipped
-from packager.core.values import dataclass
 from packager.estimate.performance.speed_terms import PROMPT_TERMS, STEP_TERMS
 
 TABLE = Path(__file__).parent / "data" / "speed.toml"

@@ -15,6 +15,7 @@ Deployments wait by the same figures: `slowest_start_s` and `s3_bytes_s` are the
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from math import ceil
 from pathlib import Path
@@ -33,7 +34,6 @@ from packager.core.startup import (
     StartupPrediction,
 )
 from packager.core.units import GIB, decimal
-from packager.core.values import dataclass
 from packager.estimate.performance.startup_advice import ImageTraits, advise
 from packager.images.pull_hints import DISKS, Disk, Packed, PulledLayer, pull_parts
 

@@ -6,9 +6,9 @@ Of phases that are predicted and of those that were measured alike.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from packager.core.startup import Advice, PhaseName
-from packager.core.values import dataclass
 
 _LEAST_SHARE = 0.1  # of the start: less is not worth a change
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from packager.core.documents import NotStrict, field, shorten
-from packager.core.values import dataclass
 
 TIMES = ("ttft", "tpot", "itl", "e2el")
 STATISTICS = ("mean", "median", "std", "p99")

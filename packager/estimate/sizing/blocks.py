@@ -10,13 +10,13 @@ Sizes are those of the headers; what several layers have alike is looked at once
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 
 from packager.catalog.engine_layers import USUAL, EngineLayers, find_layers
 from packager.core.findings import Finding
 from packager.core.model import ModelFiles, ModelProfile
 from packager.core.techniques import Quantization
-from packager.core.values import dataclass
 from packager.estimate.sizing.left_out import quantized_modules
 from packager.models.architectures.profile import SameModel
 from packager.models.checkpoints.blocked import Blocked, kind_of, one_of_each

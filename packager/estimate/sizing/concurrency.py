@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -15,7 +16,6 @@ from packager.core.facts import ContainerFacts
 from packager.core.instance import Instance
 from packager.core.share import read_shipped
 from packager.core.units import GIB
-from packager.core.values import dataclass
 from packager.core.versions import version_key
 
 TABLE = Path(__file__).parent / "data" / "concurrency.toml"

@@ -5,9 +5,10 @@ What engines take of GPUs beside them is data: `packager.estimate.sizing.engine_
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from packager.core.instance import DeviceKind
 from packager.core.units import GIB
-from packager.core.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

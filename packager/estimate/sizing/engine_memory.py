@@ -7,6 +7,7 @@ a row of its own.  A version that cannot be read counts as the newest.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ from packager.core.instance import Instance
 from packager.core.share import read_shipped
 from packager.core.split import Split
 from packager.core.units import GIB, MIB
-from packager.core.values import dataclass
 from packager.core.versions import is_before, version_key
 
 TABLE = Path(__file__).parent / "data" / "memory.toml"

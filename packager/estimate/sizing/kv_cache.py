@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import lcm
 from typing import Literal
 
 from packager.core.instance import DeviceKind
 from packager.core.model import KvGroup, ModelProfile
 from packager.core.plan import KvShare
-from packager.core.values import dataclass
 
 ELEMENT_BYTES = 2  # that a profile counts an element of the cache with
 COMPRESSED_BLOCK = 256  # tokens of a block of compressed latents: vLLM 0.33 models/deepseek_v4

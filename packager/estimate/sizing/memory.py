@@ -8,7 +8,7 @@ below one percent and ignored.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from packager.core.instance import GPUS, Instance
 from packager.core.model import ModelProfile
@@ -17,7 +17,6 @@ from packager.core.shape import Shape
 from packager.core.split import Split
 from packager.core.techniques import Draft
 from packager.core.units import GIB
-from packager.core.values import dataclass
 from packager.estimate.sizing.adapters import adapter_bytes
 from packager.estimate.sizing.device_rules import RULES, MemoryRules
 from packager.estimate.sizing.engine_memory import (

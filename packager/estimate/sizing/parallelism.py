@@ -7,7 +7,7 @@ over are explained, each with its reason.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from packager.catalog.neuron import COMMON_DEGREES, find_core
 from packager.core.findings import Finding
@@ -18,7 +18,6 @@ from packager.core.split import Split
 from packager.core.techniques import Rejected
 from packager.core.traits import EngineTraits
 from packager.core.units import gib
-from packager.core.values import dataclass
 from packager.estimate.sizing.blocks import UNBLOCKED, BlockedModel
 from packager.estimate.sizing.memory import is_converted_to_mha
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -24,7 +24,6 @@ from packager.core.engine_rows import engine_name
 from packager.core.facts import ContainerFacts
 from packager.core.model import ModelFiles, ModelProfile, TensorInfo
 from packager.core.share import read_shipped
-from packager.core.values import dataclass
 from packager.core.versions import is_within
 from packager.estimate.sizing.left_out import ignored_modules
 from packager.models.architectures.kinds import sees

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from packager.core.facts import ContainerFacts
@@ -18,7 +18,6 @@ from packager.core.model import ModelFiles, ModelProfile
 from packager.core.suggestions import guessed
 from packager.core.techniques import LayerGroup, Quantization, Rejected, Scheme
 from packager.core.traits import EngineTraits
-from packager.core.values import dataclass
 from packager.estimate.sizing.blocks import read_blocks
 from packager.estimate.sizing.memory import ELEMENT_BYTES, served_weight_bytes
 from packager.estimate.sizing.processors import check_kernel, may_compute

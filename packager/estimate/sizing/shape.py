@@ -8,12 +8,11 @@ on `local` the image would depend on the building machine.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from packager.core.findings import Finding
 from packager.core.instance import GPUS, DeviceKind, Instance
 from packager.core.shape import Shape
-from packager.core.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

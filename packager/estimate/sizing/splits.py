@@ -8,7 +8,7 @@ all of them.  Devices stay idle only where none applies, with the reason as a fi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from packager.core.findings import Finding, errors_in
 from packager.core.instance import LOCAL, Instance
@@ -17,7 +17,6 @@ from packager.core.request import MOST_NODES
 from packager.core.split import Split
 from packager.core.techniques import Rejected
 from packager.core.traits import EngineTraits
-from packager.core.values import dataclass
 from packager.estimate.sizing.blocks import UNBLOCKED, BlockedModel
 from packager.estimate.sizing.parallelism import (
     RequestedSplit,

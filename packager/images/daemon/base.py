@@ -16,7 +16,7 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -33,7 +33,6 @@ from packager.core.image import (
     Platform,
 )
 from packager.core.references import ImageTarget, LayoutTarget
-from packager.core.values import dataclass
 from packager.images.docker_engine import connect_engine, engine_reason
 from packager.images.layout.base import LayoutBase
 from packager.images.oci import LONGEST_DOCUMENT, diff_ids_of, is_digest

@@ -22,9 +22,9 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from packager.core.units import MIB
-from packager.core.values import dataclass
 from packager.images.erofs.nodes import ROOT_NODE, LayerNotMountable, LayerTree
 from packager.images.rootfs.node import FileNode, NodeKind
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from packager.core.errors import PackagerError
-from packager.core.values import dataclass
 from packager.images.rootfs.node import FileNode
 
 ROOT = b""  # the path of the layer's own root

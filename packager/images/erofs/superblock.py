@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 
-from packager.core.values import dataclass
 from packager.images.erofs.metadata import HEAD
 
 _AT, _MAGIC = 1024, 0xE0F5E1E2

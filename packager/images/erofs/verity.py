@@ -19,9 +19,9 @@ import hashlib
 import json
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from packager.core.units import MIB
-from packager.core.values import dataclass
 
 _DIGEST = 32
 _SALT = bytes(32)

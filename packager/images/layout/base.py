@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from packager.core.files.atomic import read_regular
 from packager.core.image import Attached, BaseImage, Blob, Descriptor, FileRange, Platform
 from packager.core.references import DEFAULT_TAG, ImageTarget, LayoutTarget
 from packager.core.suggestions import guessed
-from packager.core.values import dataclass
 from packager.images.attached import MAX_ATTACHED, MAX_BYTES, collect, type_of
 from packager.images.layout.sink import (
     REF_NAME,

@@ -7,10 +7,10 @@ unrecorded inputs a dotted one, each with a label.  Screen readers get the same 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from html import escape as escape_markup
 
 from packager.core.text import escape
-from packager.core.values import dataclass
 from packager.images.lineage.graph import LineageGraph, LineageNode, layers_of
 from packager.images.lineage.report import described
 

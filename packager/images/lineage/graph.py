@@ -7,11 +7,9 @@ models.  Unrecorded inputs are nodes marked so; nothing is guessed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal, get_args
-
-from packager.core.values import dataclass
 
 NodeKind = Literal[
     "data", "model", "draft", "base", "step", "artifact",

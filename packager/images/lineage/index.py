@@ -12,12 +12,12 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from artifact_cache.sqlite_files import open_derived
 from packager.core.documents import NotStrict
 from packager.core.errors import OutputFailed, PackagerError
-from packager.core.values import dataclass
 from packager.images.lineage.graph import (
     MOST_NODES,
     Edge,

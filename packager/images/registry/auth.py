@@ -12,14 +12,13 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from packager.core.documents import NotStrict, parse_object
 from packager.core.errors import AccessDenied
 from packager.core.remote.refusals import read_error
 from packager.core.text import remember_secret
-from packager.core.values import dataclass
 from packager.images.registry.credential import Credentials, FindCredentials
 from packager.images.registry.failures import (
     RegistryBusy,

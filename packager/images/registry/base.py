@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from packager.core.image import BaseImage, Platform
 from packager.core.references import ImageTarget, RegistryTarget
-from packager.core.values import dataclass
 from packager.images.oci import (
     LONGEST_DOCUMENT,
     is_index,

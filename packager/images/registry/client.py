@@ -11,13 +11,13 @@ import hashlib
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
 from packager.core.errors import AccessDenied, PackagerError, Unavailable
 from packager.core.image import MEDIA_INDEX, Descriptor
 from packager.core.remote.refusals import read_error
-from packager.core.values import dataclass
 from packager.images.oci import is_digest, parse_object, sha256
 from packager.images.registry.auth import NOTHING, pull, push
 from packager.images.registry.exchange import RegistryExchange

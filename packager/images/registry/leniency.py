@@ -11,8 +11,8 @@ and containers/image (docker/docker_image_dest.go).
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 
-from packager.core.values import dataclass
 from packager.images.oci import is_digest
 
 

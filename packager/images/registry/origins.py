@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from dataclasses import dataclass
 from urllib.parse import SplitResult, parse_qs, urldefrag, urlencode, urljoin, urlsplit
-
-from packager.core.values import dataclass
 
 _ADDRESS = re.compile(r"[!-~]{1,16384}", re.ASCII)  # no blank, no control character, no more
 

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from packager.core.errors import ProtocolFailed
 from packager.core.image import MEDIA_INDEX, Descriptor
-from packager.core.values import dataclass
 from packager.images.oci import parse_descriptor, parse_object, sha256
 from packager.images.registry.client import RegistryClient
 from packager.images.registry.failures import NotInRegistry

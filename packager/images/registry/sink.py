@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 
 from packager.core.documents import shorten
 from packager.core.errors import AccessDenied, NotFound, PackagerError, ProtocolFailed, UsageError
@@ -33,7 +34,6 @@ from packager.core.image import (
 from packager.core.ports import ImageSink
 from packager.core.references import DEFAULT_TAG, RegistryTarget
 from packager.core.remote.refusals import refusal_named
-from packager.core.values import dataclass
 from packager.images.claim_key import ClaimKeys
 from packager.images.claims import ClaimDocument, ClaimKey, judge, write_claims
 from packager.images.limits import check_limits

@@ -10,8 +10,7 @@ Source of the formats: POSIX.1-2017 pax, and GNU tar's manual.
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-from packager.core.values import dataclass
+from dataclasses import dataclass
 
 BLOCK = 512
 FILE, OLD_FILE, CONTIGUOUS = b"0", b"\0", b"7"

@@ -11,11 +11,10 @@ import json
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from packager.core.units import MIB
-from packager.core.values import dataclass
 from packager.images.rootfs.node import FileNode, NodeKind, Path
 
 LISTING_FORMAT = 2

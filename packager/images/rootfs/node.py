@@ -5,9 +5,8 @@ Names are bytes, as in the tar: they may not be UTF-8.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
-
-from packager.core.values import dataclass
 
 NodeKind = Literal["file", "directory", "symlink", "character", "block", "fifo"]
 Path = tuple[bytes, ...]  # the parts of a path below the layer's root

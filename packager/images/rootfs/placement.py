@@ -9,13 +9,12 @@ base only there: over a base that has none of it, layers are the same blobs as o
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from packager.core.findings import Finding
 from packager.core.image import BaseImage
 from packager.core.text import escape
-from packager.core.values import dataclass
 from packager.images.rootfs.node import FileNode, Path
 from packager.images.rootfs.tree import Directory, FileTree, PathBlocked, TreePlace, parts_of, show
 from packager.images.rootfs.users import Identity, NoSuchUser, find_identity

@@ -10,12 +10,11 @@ Source: the OCI image specification 1.1, layer.md, and containerd's pkg/archive/
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TypeVar
 
 from packager.core.units import MIB
-from packager.core.values import dataclass
 from packager.images.rootfs.listing import ListingEntry, Subtrees
 from packager.images.rootfs.node import FileNode, Path
 

@@ -8,8 +8,7 @@ without a stated group are those that `/etc/group` lists it in, too.
 from __future__ import annotations
 
 from collections.abc import Iterator
-
-from packager.core.values import dataclass
+from dataclasses import dataclass
 
 _LARGEST = 2**31 - 1  # as engines take
 

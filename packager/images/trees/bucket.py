@@ -12,7 +12,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from artifact_cache.s3.buckets import strong_etag
@@ -25,7 +25,6 @@ from packager.core.references import BucketPlace
 from packager.core.remote.s3_write import WritableBucket
 from packager.core.text import escape_text
 from packager.core.tree_manifest import MANIFEST, MAX_MANIFEST_BYTES, read_manifest
-from packager.core.values import dataclass
 from packager.images.trees.journal import TreeJournal
 from packager.images.trees.objects import ObjectUpload, ObjectUploads
 

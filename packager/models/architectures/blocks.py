@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from packager.core.values import dataclass
 from packager.models.architectures.reading import LARGEST, Config
 
 MULTIPLE = 256  # what the size of an MLP is rounded up to: vLLM 0.32 models/nemotron_nas.py

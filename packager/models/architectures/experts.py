@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from packager.core.values import dataclass
+from dataclasses import dataclass
+
 from packager.models.architectures.reading import Config
 from packager.models.architectures.spellings import Architecture, ExpertKeys
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from packager.core.model import KvGroup
-from packager.core.values import dataclass
 from packager.models.architectures.attention import (
     BLOCK_LISTS,
     LayerKind,

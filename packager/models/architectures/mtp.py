@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from packager.core.model import TensorInfo
 from packager.core.share import read_shipped
-from packager.core.values import dataclass
 
 TABLE = Path(__file__).parent / "data" / "mtp.toml"
 PARTS = ("", "text_config", "mtp_config")  # of config.json, where the number may be

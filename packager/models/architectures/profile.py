@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -15,7 +16,6 @@ from packager.catalog.model_types import generating_classes
 from packager.catalog.served_architectures import is_listed
 from packager.core.findings import Finding
 from packager.core.model import ModelFiles, ModelProfile, TensorInfo
-from packager.core.values import dataclass
 from packager.models.architectures.experts import Experts, read_experts
 from packager.models.architectures.kinds import check_kind
 from packager.models.architectures.layers import Cache, read_cache

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from packager.core.findings import Finding
 from packager.core.model import TensorInfo
-from packager.core.values import dataclass
 from packager.models.architectures.demands import arguments_of, config_groups, stated_quantization
 
 # method → format, for methods that have one only; packed integers also need their bits

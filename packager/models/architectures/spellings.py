@@ -6,14 +6,13 @@ An unknown architecture is planned as a Llama, with a finding.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
 from packager.core.share import read_shipped
-from packager.core.values import dataclass
 
 TABLE = Path(__file__).parent / "data" / "architectures.toml"
 

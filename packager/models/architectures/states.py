@@ -6,9 +6,9 @@ Shapes are those of vLLM 0.32.0, model_executor/layers/mamba/mamba_utils.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from packager.core.values import dataclass
 from packager.models.architectures.reading import Config
 from packager.models.architectures.spellings import Architecture
 

@@ -7,9 +7,8 @@ Engines run it once on as many images as a step may have before they look at wha
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
-
-from packager.core.values import dataclass
 
 ELEMENT_BYTES = 2
 MOST = 1 << 20  # an untrusted number must not cost memory

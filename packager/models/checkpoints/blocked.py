@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-
-from packager.core.values import dataclass
+from dataclasses import dataclass
 
 LARGEST = 2**16  # side of a block
 

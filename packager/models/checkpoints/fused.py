@@ -7,9 +7,9 @@ or takes the plain part for packed words.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from packager.catalog.engine_layers import EXPERTS, EngineLayers
-from packager.core.values import dataclass
 
 MOST_NAMED = 3
 

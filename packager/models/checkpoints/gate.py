@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -17,7 +17,6 @@ from packager.core.findings import Finding
 from packager.core.model import ModelFiles, ScaleValues, TensorInfo
 from packager.core.prequantized import CheckpointRequirements
 from packager.core.traits import EngineTraits
-from packager.core.values import dataclass
 from packager.models.architectures.demands import (
     FLOATS,
     arguments_of,

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
-
-from packager.core.values import dataclass
 
 LISTS = ("ignore", "ignored_layers", "modules_to_not_convert", "exclude_modules", "exclude")
 LISTS_8_BIT = ("llm_int8_skip_modules",)

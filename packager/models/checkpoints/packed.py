@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from packager.core.model import TensorInfo
-from packager.core.values import dataclass
 from packager.models.architectures.demands import arguments_of, config_groups, modelopt_algorithm
 from packager.models.checkpoints.blocked import Blocked, block_of
 

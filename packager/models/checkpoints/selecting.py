@@ -12,8 +12,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
-
-from packager.core.values import dataclass
+from dataclasses import dataclass
 
 MOST_ENTRIES, LONGEST = 1024, 512
 MARK = "re:"

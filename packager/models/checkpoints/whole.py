@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from packager.core.model import TensorInfo
-from packager.core.values import dataclass
 
 SHOWN = 5  # names that a message lists
 WEIGHT = ".weight"

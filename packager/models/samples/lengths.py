@@ -9,12 +9,12 @@ a recorded answer's `usage`.  Tokens of a text without counts are estimated with
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
 from packager.core.errors import NotFound
 from packager.core.samples import Sample, Skipped
-from packager.core.values import dataclass
 from packager.core.workload import (
     BYTES_PER_TOKEN,
     LONGEST,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
-
-from packager.core.values import dataclass
 
 MatchRule = Literal["exact", "larger"]
 

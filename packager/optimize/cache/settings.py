@@ -18,6 +18,7 @@ same directory.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
@@ -28,7 +29,6 @@ from packager.core.errors import UsageError
 from packager.core.files.atomic import user_dir
 from packager.core.files.pipes import open_waiting
 from packager.core.validation import first_fault
-from packager.core.values import dataclass
 from packager.optimize.cache.options import CacheOptions, MatchRule
 
 _YES = ("1", "yes", "true", "on")

@@ -7,14 +7,13 @@ version can serve.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from packager.core.facts import Facts
 from packager.core.findings import Finding, errors_in
 from packager.core.model import ModelProfile
 from packager.core.techniques import Draft
-from packager.core.values import dataclass
 from packager.engines.request_options import spelled
 from packager.optimize.drafts.assistant import assistant_draft, check_assistant
 from packager.optimize.drafts.dflash import check_dflash, dflash_draft, read_dflash

@@ -17,13 +17,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from packager.core.findings import Finding, errors_in
 from packager.core.model import HeadValues, ModelFiles, ModelProfile, TensorInfo
 from packager.core.techniques import Draft, DraftKind
-from packager.core.values import dataclass
 from packager.models.architectures.profile import KV_ELEMENT_BYTES, architecture_of, text_config
 from packager.optimize.drafts.head_config import check_head_config
 from packager.optimize.drafts.numbers import (

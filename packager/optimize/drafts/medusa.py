@@ -10,14 +10,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
 from packager.core.findings import Finding
 from packager.core.model import HeadValues, ModelFiles, ModelProfile, TensorInfo
 from packager.core.techniques import Draft
-from packager.core.values import dataclass
 from packager.optimize.drafts.head_config import check_head_config
 from packager.optimize.drafts.numbers import MENDED, OWN, check_floats, number, other_shape
 from packager.optimize.drafts.token_map import check_medusa_map

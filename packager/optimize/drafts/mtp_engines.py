@@ -6,13 +6,13 @@ The table is `packager/optimize/drafts/data/mtp_engines.toml`, read from the eng
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from packager.core.facts import ContainerFacts
 from packager.core.share import read_shipped
-from packager.core.values import dataclass
 from packager.core.versions import LOWEST, version_key
 
 TABLE = Path(__file__).parent / "data" / "mtp_engines.toml"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from packager.core.catalog import KnownDraft, Rule, finding_of, matching
@@ -10,7 +11,6 @@ from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding, errors_in
 from packager.core.instance import Instance
 from packager.core.model import ModelFiles
-from packager.core.values import dataclass
 from packager.models.architectures.profile import architecture_of, make_profile, read_head
 from packager.optimize.drafts.assistant import ASSISTANT
 from packager.optimize.drafts.mtp import check_engine, layer_words, why_not_mtp

@@ -8,12 +8,12 @@ other out; trainers read both.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
 from packager.core.findings import Finding, errors_in
 from packager.core.model import HeadValues
-from packager.core.values import dataclass
 from packager.optimize.drafts.numbers import TRAINED_FOR
 
 CODE = "draft-mapping"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from packager.core.devices import GpuRequest
 from packager.core.model import ModelFile
 from packager.core.quality import Evaluation, QualityReport
 from packager.core.recipe import StepOutcome
 from packager.core.samples import Samples
-from packager.core.values import dataclass
 from packager.optimize.evaluate.measure import run_evaluation
 from packager.optimize.steps.devices import refuse_missing_gpus
 from packager.optimize.steps.running import with_cache_healed

@@ -12,10 +12,9 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
-
-from packager.core.values import dataclass
 
 SUPERVISOR = Path(__file__).with_name("supervise.py")
 

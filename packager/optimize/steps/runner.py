@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,6 @@ from packager.core.model import ModelFile
 from packager.core.ports import Executor
 from packager.core.recipe import CacheStatus, Step, StepOutcome, StepResult
 from packager.core.tool import build_for
-from packager.core.values import dataclass
 from packager.optimize.steps.failures import StepBroken, StepRejected
 from packager.optimize.steps.protocol import check_inputs
 from packager.optimize.steps.results import ResultChecks, read_result

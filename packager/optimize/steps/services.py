@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Literal
 
 from packager.core.errors import CachedFileChanged
@@ -12,7 +13,6 @@ from packager.core.model import HeadValues, ModelFiles
 from packager.core.ports import Executor
 from packager.core.recipe import CacheStatus, Step, StepOutcome
 from packager.core.references import ModelReference
-from packager.core.values import dataclass
 from packager.models.reference import parse_model_reference
 
 RunStep = Callable[[Step], StepOutcome]

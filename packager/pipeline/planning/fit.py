@@ -8,7 +8,7 @@ the image.  Elsewhere a length fits when one sequence of it does, and `planning.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from packager.core.facts import Facts
@@ -20,7 +20,6 @@ from packager.core.request import BuildRequest
 from packager.core.shape import Shape
 from packager.core.split import Split
 from packager.core.techniques import Rejected
-from packager.core.values import dataclass
 from packager.core.workload import QUESTIONS, Workload
 from packager.estimate.performance.choice import (
     CandidateLayout,

@@ -8,7 +8,7 @@ field of the request is either honoured or refused; none is dropped silently.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from packager.core.errors import PlanRejected
@@ -19,7 +19,6 @@ from packager.core.plan import GPU_MEMORY_UTILIZATION, Plan
 from packager.core.quality import limits_of
 from packager.core.split import Split
 from packager.core.techniques import Quantization, Rejected
-from packager.core.values import dataclass
 from packager.engines.effects import check_effects, count_options
 from packager.engines.lengths import LengthLimit
 from packager.engines.load_formats import (

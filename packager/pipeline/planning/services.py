@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from packager.core.catalog import Accelerator, Rule
 from packager.core.checkpoint import QuantizedCheckpoint
 from packager.core.instance import Instance
 from packager.core.ports import Compiler, ContainerFamily, Quantizer
-from packager.core.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

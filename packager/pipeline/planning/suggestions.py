@@ -8,7 +8,7 @@ the one whose hour does where that is another.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -18,7 +18,6 @@ from packager.core.findings import LACKS, Finding, errors_in
 from packager.core.instance import LOCAL, Cloud, Instance
 from packager.core.plan import Plan
 from packager.core.request import BuildRequest
-from packager.core.values import dataclass
 from packager.estimate.sizing.splits import may_use_nodes
 
 MOST_ON_THE_SAME = 4  # suggestions for the requested instance

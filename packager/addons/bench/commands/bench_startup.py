@@ -6,6 +6,7 @@ import dataclasses
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -33,7 +34,6 @@ from packager.core.events import StagesEvent, StepEvent
 from packager.core.reports.page import report_html
 from packager.core.startup import StartupReport
 from packager.core.text import json_text
-from packager.core.values import dataclass
 from packager.images.target import engine_name, names_registry
 from packager.pipeline.records import put_starts
 

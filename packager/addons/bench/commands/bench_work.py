@@ -7,7 +7,7 @@ import shlex
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,6 @@ from packager.core.instance import LOCAL
 from packager.core.samples import Samples
 from packager.core.text import hide_userinfo
 from packager.core.units import counted, gib
-from packager.core.values import dataclass
 from packager.core.workload import Workload, parse_workload
 from packager.models.samples.lengths import load_lengths
 from packager.models.samples.load import load_samples

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,6 @@ from packager.core.record import BuildRecord
 from packager.core.request import BuildRequest
 from packager.core.tuning import TuneReport
 from packager.core.units import gib
-from packager.core.values import dataclass
 from packager.core.version import __version__
 from packager.core.workload import Workload, parse_workload
 from packager.models.architectures.profile import read_head

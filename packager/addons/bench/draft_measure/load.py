@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from packager.addons.bench.draft_measure.servers import OpenServer
 from packager.addons.bench.load.run import run_load
 from packager.addons.bench.load.values import Level, LoadPlan, LoadRequest, LoadResult
 from packager.core.probes import ProbeRequest, ProbeResponse
-from packager.core.values import dataclass
 
 _ANSWER_S = 3600.0  # of one answer, to its end
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from pydantic import Field
@@ -35,7 +35,6 @@ from packager.core.speculation import (
     Sameness,
     SpeculationReport,
 )
-from packager.core.values import dataclass
 
 MOST_AT_ONCE = 1024
 _SHOWN = 3  # reasons of failures that are kept

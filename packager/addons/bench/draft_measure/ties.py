@@ -11,11 +11,11 @@ common beginning of both answers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from packager.addons.bench.draft_measure.servers import OpenServer
 from packager.core.probes import ProbeResponse
 from packager.core.speculation import Verdict
-from packager.core.values import dataclass
 
 Chances = Mapping[int, float]  # log-probabilities of the best tokens, by token
 

@@ -11,10 +11,10 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 
 from packager.addons.bench.load.phase import arrivals
 from packager.addons.bench.load.values import LoadPlan, LoadRequest
-from packager.core.values import dataclass
 
 MOST_KEPT = 4096  # made and not sent: each has some kilobytes
 _AT_ONCE_TIMES, _LEAST = 8, 64  # requests of a closed loop that are made before it begins

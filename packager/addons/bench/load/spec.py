@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
@@ -18,7 +18,6 @@ from packager.addons.bench.load.template import RequestTemplate, parse_template
 from packager.core.documents import NotStrict, parse_json
 from packager.core.errors import UsageError
 from packager.core.fields import CommandOption
-from packager.core.values import dataclass
 from packager.core.workload import LONGEST, QUESTIONS, Workload
 
 EndpointKind = Literal["chat", "completions", "invocations"]

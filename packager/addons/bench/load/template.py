@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,6 @@ from artifact_cache.distribution import install_command
 from packager.core.documents import NotStrict, parse_json, shorten
 from packager.core.errors import UsageError
 from packager.core.suggestions import nearest
-from packager.core.values import dataclass
 
 if TYPE_CHECKING:
     from jinja2 import Template

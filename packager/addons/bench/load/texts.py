@@ -13,13 +13,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from random import Random
 
 from packager.addons.bench.load.draws import draws, pick, shuffled
 from packager.addons.bench.load.tokenizer import TokenizerFailed
-from packager.core.values import dataclass
 
 CountTokens = Callable[[str], int]
 

@@ -6,12 +6,11 @@ Times are seconds since the load began, by a monotonic clock.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
 from packager.addons.bench.load.template import RequestTemplate
-from packager.core.values import dataclass
 
 Failure = Literal[
     "connection",  # no answer, or the connection broke before the answer's head

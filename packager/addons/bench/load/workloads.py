@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from packager.addons.bench.load.draws import draws, normal, shuffled
@@ -23,7 +23,6 @@ from packager.addons.bench.load.values import LoadRequest
 from packager.core.errors import ModelRefused, UsageError
 from packager.core.probes import has_prompt, probe_request, prompt_end
 from packager.core.samples import Sample
-from packager.core.values import dataclass
 from packager.core.workload import estimate_tokens
 
 # A request for one token, not streamed → its prompt's tokens, as the server counts them.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Literal
 
 from packager.addons.bench.tune.space import Variation, request_with
@@ -22,7 +22,6 @@ from packager.core.instance import Instance
 from packager.core.measurement import MeasuredRun
 from packager.core.plan import Plan
 from packager.core.request import BuildRequest
-from packager.core.values import dataclass
 from packager.core.workload import Workload
 from packager.estimate.performance.calibration import predict_measured
 from packager.estimate.performance.measured import NOT_CORRECTED, measured_points, telling

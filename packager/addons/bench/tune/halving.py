@@ -12,10 +12,10 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from packager.addons.bench.intervals import Interval, t_quantile
-from packager.core.values import dataclass
 
 ROUNDS = 3  # of a candidate that stays to the end
 NOISE = 0.03  # of one measurement, as a share, before it is measured

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
@@ -9,7 +10,6 @@ from pydantic import Field
 from packager.addons.bench.tune.halving import ROUNDS
 from packager.core.fields import CommandOption
 from packager.core.plan import Plan
-from packager.core.values import dataclass
 from packager.core.workload import Workload
 from packager.estimate.performance.presets import Goal
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from packager.addons.bench.tune.candidates import Field, TuneCandidate
@@ -33,7 +34,6 @@ from packager.core.errors import (
     UsageError,
 )
 from packager.core.events import EventSink, StepEvent, ignore
-from packager.core.values import dataclass
 from packager.estimate.performance.presets import Goal
 
 STEP = "measure"  # of progress

@@ -10,14 +10,13 @@ from __future__ import annotations
 import itertools
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from packager.core.errors import UsageError
 from packager.core.instance import GPUS, Instance
 from packager.core.request import BuildRequest, parse_request
-from packager.core.values import dataclass
 from packager.estimate.performance.presets import QUANTIZERS, Goal
 
 MOST_TRIED = 256  # combinations; each is planned, which takes a tenth of a second

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from packager.addons.bench.usage import UseMeter
 from packager.cli.serving.opening import MeasuredServer, OpenServer
 from packager.core.bench import BenchLoad, Limits
 from packager.core.quality import QualityReport
-from packager.core.values import dataclass
 
 REPOSITORY = "packager-tune"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from packager.addons.contrib.foreign_caches.neuron import CompilerCache, Module, modules_named
@@ -11,7 +11,6 @@ from packager.catalog.instances import find_instance
 from packager.catalog.neuron import core_of_instance
 from packager.core.errors import NotFound, UsageError
 from packager.core.trees import Stated
-from packager.core.values import dataclass
 from packager.optimize.cache.errors import CacheRefused
 from packager.optimize.compile.neuron_keys import worker_of
 

@@ -14,9 +14,8 @@ The archive inside is not unpacked here.
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 from pathlib import Path
-
-from packager.core.values import dataclass
 
 HEADER_BYTES = 1024
 _START = struct.Struct("<QQQQQ128s")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from packager.addons.contrib.foreign_caches.neuron import (
@@ -19,7 +20,6 @@ from packager.addons.contrib.foreign_caches.neuron import (
     find_compiler_caches,
 )
 from packager.core.errors import NotFound
-from packager.core.values import dataclass
 
 GRAPHS = "PRE_COMPILED_NEURON_GRAPH_INFER"
 _DEEPEST = 6  # JumpStart's own cache nests compiler, model and scope above the graphs

@@ -19,12 +19,12 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from packager.addons.contrib.foreign_caches.neff import BadNeff, read_neff_header
 from packager.core.documents import NotStrict, parse_json
 from packager.core.errors import NotFound
-from packager.core.values import dataclass
 
 MAX_SMALL_BYTES = 1024 * 1024
 MAX_MODULES = 100_000

@@ -14,6 +14,7 @@ import json
 import re
 import stat
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,6 @@ from packager.addons.contrib.foreign_caches.neuron import (
     find_compiler_caches,
 )
 from packager.core.documents import NotStrict, parse_json
-from packager.core.values import dataclass
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _FILE = re.compile(r"(?P<hash>[0-9a-f]{20})\.json")

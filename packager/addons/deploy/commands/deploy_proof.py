@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,6 @@ from packager.core.engine_rows import engine_row
 from packager.core.errors import UsageError
 from packager.core.record import RecordedSmoke
 from packager.core.text import quoted_lines
-from packager.core.values import dataclass
 from packager.pipeline.records import load_record, put_smoke
 
 _SAID = 200  # characters of an answer that a record keeps

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from packager.addons.deploy.compose.composers import SERVICE
 from packager.addons.deploy.compose.documents import CONFIG_LABEL
 from packager.cli.serving.containers import log_of, reason_of
 from packager.core.errors import SmokeFailed
-from packager.core.values import dataclass
 
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # reached over loopback
 

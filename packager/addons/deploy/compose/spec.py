@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from packager.addons.deploy.patches import NO_PATCH, Patch
 from packager.core.deployment import PORT
 from packager.core.errors import UsageError
-from packager.core.values import dataclass
 
 LOOPBACK = "127.0.0.1"
 

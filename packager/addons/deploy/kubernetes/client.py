@@ -8,6 +8,7 @@ import ssl
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,6 @@ from packager.core.documents import NotStrict, parse_object
 from packager.core.errors import AccessDenied, Unavailable, UsageError
 from packager.core.remote.pools import timely
 from packager.core.text import quote_answer, remember_headers
-from packager.core.values import dataclass
 
 APPLY = "application/apply-patch+yaml"  # JSON is YAML
 CONNECT_S = 10.0

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import yaml
 
 from packager.core.deployment import DeployFile
 from packager.core.errors import UsageError
-from packager.core.values import dataclass
 from packager.engines.rendering.environment import render_template
 
 Object: TypeAlias = Mapping[str, Any]

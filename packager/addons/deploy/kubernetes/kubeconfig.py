@@ -11,7 +11,7 @@ import binascii
 import json
 import subprocess
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ import yaml
 
 from packager.core.errors import AccessDenied, NotFound, UsageError
 from packager.core.files.pipes import open_waiting
-from packager.core.values import dataclass
 
 IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 EXEC_S = 60.0  # that a credential plugin may take

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from packager.addons.deploy.kubernetes.client import ApiRefused, ApiServer, ObjectPlace, place_of
@@ -18,7 +18,6 @@ from packager.addons.deploy.kubernetes.ways import ServiceRoute, Way, find_way
 from packager.core.deployment import Applied, Change, Deployment, DeployStatus
 from packager.core.errors import NotFound, PackagerError, PlanRejected, Unavailable, UsageError
 from packager.core.findings import errors_in
-from packager.core.values import dataclass
 
 WATCH_S = 30.0  # between looks at the pods, whose changes the main object does not show
 LEAST_S = 0.2  # between two looks, where a server ends watches at once

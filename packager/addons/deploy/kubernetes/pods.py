@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from packager.addons.deploy.grace import with_grace
@@ -13,7 +14,6 @@ from packager.addons.deploy.servers import meeting_of
 from packager.core.deployment import Deployment
 from packager.core.serving import MODEL_DIR, MOUNTED_MODEL_DIR
 from packager.core.stopping import PLATFORM_GRACE_S
-from packager.core.values import dataclass
 
 CONTAINER = "server"
 PORT_NAME = "http"

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
 from packager.addons.deploy.checks import refuse_odd_image
 from packager.addons.deploy.patches import NO_PATCH, Patch
 from packager.core.errors import UsageError
-from packager.core.values import dataclass
 
 Version = tuple[int, int]
 OLDEST: Version = (1, 31)  # whose schemas the documents are checked against

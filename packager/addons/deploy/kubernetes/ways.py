@@ -10,13 +10,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from packager.addons.deploy.kubernetes.client import ApiServer, ObjectPlace
 from packager.addons.deploy.kubernetes.pods import PORT_NAME
 from packager.cli.serving.routes import Connection, Incoming, Outgoing
 from packager.core.errors import PackagerError, Unavailable
-from packager.core.values import dataclass
 
 INVOCATIONS, CHAT = "/invocations", "/v1/chat/completions"
 RENEWED_S = 600.0  # tokens of credential plugins last a quarter of an hour (EKS)

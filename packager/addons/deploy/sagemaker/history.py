@@ -7,12 +7,12 @@ Whatever an update that failed has left was never in service, and never has that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from packager.addons.deploy.sagemaker.requests import OWNER_TAG, Request
 from packager.core.deployment import Change
 from packager.core.errors import NotFound
-from packager.core.values import dataclass
 
 SERVED_TAG = "packager:served-until"  # of configurations and models: UTC, in an order of its own
 NEEDS_TAG = "packager:component"  # of a model: requirements of its inference component

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from packager.addons.deploy.sagemaker.clients import Clients, explained
@@ -18,7 +19,6 @@ from packager.addons.deploy.sagemaker.requests import (
 )
 from packager.addons.deploy.sagemaker.scaling import OF_POLICY, SCALING, policy_arn, wake_name
 from packager.core.deployment import Change, ChangeKind
-from packager.core.values import dataclass
 
 _SCALED = {"variant": "DesiredInstanceCount", "inference-component": "DesiredCopyCount"}
 _COMPONENT = "inference-component/"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from packager.addons.deploy.merging import MergeRules
 from packager.addons.deploy.patches import bad_patch
 from packager.addons.deploy.sagemaker.spec import SageMakerSpec
-from packager.core.values import dataclass
 
 Body = Mapping[str, Any]
 Service = Literal["sagemaker", "application-autoscaling", "cloudwatch"]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
 from packager.addons.deploy.patches import NO_PATCH, Patch
 from packager.core.deployment import Deployment
-from packager.core.values import dataclass
 
 Routing = Literal["least-outstanding", "random", "prefix-aware"]
 Update = Literal["all-at-once", "canary", "linear", "rolling"]

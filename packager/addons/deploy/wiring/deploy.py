@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packager.addons.deploy.checks import check_planned
@@ -19,7 +19,6 @@ from packager.core.image import Platform
 from packager.core.instance import LOCAL, Instance
 from packager.core.record import BuildRecord
 from packager.core.references import ImageTarget, RegistryTarget
-from packager.core.values import dataclass
 from packager.images.docker_engine import connect_engine
 from packager.images.opened import OpenImage
 from packager.images.target import ENGINE

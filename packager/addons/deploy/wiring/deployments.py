@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +13,6 @@ from packager.cli.wiring.settings import state_dir
 from packager.core.deployment import Deployment
 from packager.core.documents import NotStrict, parse_object
 from packager.core.files.atomic import can_write, read_regular, write_atomically
-from packager.core.values import dataclass
 from packager.images.lineage.graph import Edge, Fragment, LineageNode
 from packager.images.lineage.index import LineageDocument
 from packager.images.lineage.records import named_image

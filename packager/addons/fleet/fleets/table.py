@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from packager.cli.plugins.rows import Row, Table
-from packager.core.values import dataclass
 
 if TYPE_CHECKING:
     from pathlib import Path

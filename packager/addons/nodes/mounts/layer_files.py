@@ -12,6 +12,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from packager.addons.nodes.node_cache.entry_check import Told, find_entry, verify_entry
@@ -22,7 +23,6 @@ from packager.core.files.atomic import explain_disk_errors
 from packager.core.files.opening import identity_of, open_checked
 from packager.core.image import MEDIA_EROFS, Blob, FileRange, Inline
 from packager.core.units import MIB
-from packager.core.values import dataclass
 from packager.images.digest_index import DigestIndex, fingerprint_of
 from packager.images.erofs.metadata import make_index
 from packager.images.erofs.nodes import LayerTree

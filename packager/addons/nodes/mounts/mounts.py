@@ -16,6 +16,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from packager.addons.nodes.mounts import syscalls
@@ -36,7 +37,6 @@ from packager.core.errors import NotFound
 from packager.core.events import EventSink, StepEvent, ignore, working
 from packager.core.files.atomic import explain_disk_errors, read_regular, write_atomically
 from packager.core.text import escape
-from packager.core.values import dataclass
 from packager.images.digest_index import DigestIndex
 from packager.images.opened import OpenImage
 from packager.images.selection import LayerChoice, choose_layers

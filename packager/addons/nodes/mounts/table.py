@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-
-from packager.core.values import dataclass
 
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 

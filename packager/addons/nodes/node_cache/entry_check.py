@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from packager.addons.nodes.node_cache.entry_file import read_all
@@ -18,7 +19,6 @@ from packager.core.events import ignore
 from packager.core.files.atomic import read_regular
 from packager.core.files.opening import Identity, identity_of
 from packager.core.units import MIB
-from packager.core.values import dataclass
 from packager.images.erofs.metadata import ALIGNMENT, HEAD, make_blob
 from packager.images.erofs.nodes import LayerNotMountable
 from packager.images.erofs.scan import TarScanner

@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -33,7 +34,6 @@ from packager.core.files.atomic import explain_disk_errors
 from packager.core.files.opening import Identity
 from packager.core.image import MEDIA_EROFS, MEDIA_LAYER, FileRange
 from packager.core.units import counted, decimal
-from packager.core.values import dataclass
 from packager.images.blobs import BlobReader
 from packager.images.erofs.metadata import HEAD, make_blob
 from packager.images.erofs.nodes import LayerNotMountable

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from packager.addons.nodes.slim.scan import List, scan_image
 from packager.core.events import EventSink, working
 from packager.core.image import Attached, BaseImage, ImageRef, ImageSpec, SealedImage, Written
 from packager.core.record import Transfer
-from packager.core.values import dataclass
 from packager.images.attached import attach_document
 from packager.images.rootfs.reading import Chunks
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from packager.addons.nodes.slim.rules import ChosenRules, SlimRule
@@ -19,7 +19,6 @@ from packager.core.references import RegistryTarget
 from packager.core.reports.text import right_table_lines
 from packager.core.text import escape
 from packager.core.units import decimal
-from packager.core.values import dataclass
 from packager.core.version import __version__
 from packager.images.target import parse_target
 

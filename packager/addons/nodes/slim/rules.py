@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Set
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +13,6 @@ from packager.core.errors import UsageError
 from packager.core.instance import Instance
 from packager.core.share import read_shipped
 from packager.core.suggestions import guessed
-from packager.core.values import dataclass
 
 DATA = Path(__file__).parent / "data" / "slim_rules.toml"
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Literal
 
 from packager.addons.nodes.slim.rules import Chooser, ChosenRules
 from packager.core.image import BaseImage, Layer
 from packager.core.units import MIB
-from packager.core.values import dataclass
 from packager.images.rootfs.headers import BLOCK
 from packager.images.rootfs.listing import ListingEntry
 from packager.images.rootfs.node import NodeKind, Path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from packager.cli.plugins.contexts import ReadContext
@@ -11,7 +12,6 @@ from packager.cli.wiring.registries import RegistryBlobs, registry_clients
 from packager.cli.wiring.settings import Settings, digests_file, state_dir
 from packager.core.image import Platform
 from packager.core.references import ImageTarget
-from packager.core.values import dataclass
 from packager.images.blobs import BlobReader
 from packager.images.digest_index import DigestIndex
 from packager.images.opened import OpenImage

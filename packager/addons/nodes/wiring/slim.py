@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packager.addons.nodes.slim.record import SlimProof
@@ -37,7 +37,6 @@ from packager.core.instance import LOCAL, Instance
 from packager.core.record import Transfer
 from packager.core.request import BuildRequest
 from packager.core.share import PACKAGE
-from packager.core.values import dataclass
 from packager.images.blobs import BlobReader
 from packager.images.docker_engine import connect_engine
 from packager.images.rootfs.reading import Chunks

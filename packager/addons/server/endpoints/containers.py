@@ -10,6 +10,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,6 @@ from packager.cli.serving.engine_log import first_error
 from packager.core.errors import NotFound, PackagerError, SmokeFailed
 from packager.core.stopping import PLATFORM_GRACE_S
 from packager.core.text import escape, remember_variables
-from packager.core.values import dataclass
 from packager.images.docker_engine import engine_reason
 from packager.images.target import parse_registry_target
 

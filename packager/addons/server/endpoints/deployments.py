@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import secrets
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from packager.addons.server.endpoints.fleet import EndpointSpec
@@ -13,7 +13,6 @@ from packager.addons.server.endpoints.traffic import Draw, Pool, TrafficServer
 from packager.addons.server.resources import Resource
 from packager.addons.server.sagemaker.hosting import VariantSpec
 from packager.core.capture.keeping import Capture
-from packager.core.values import dataclass
 
 ENDPOINT, COMPONENT = "endpoint", "inference-component"
 

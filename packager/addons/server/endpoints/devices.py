@@ -7,10 +7,10 @@ has: an endpoint is updated beside itself, and one GPU has to be enough for that
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from packager.catalog.instances import find_instance
 from packager.core.errors import PackagerError
-from packager.core.values import dataclass
 
 _PROCESSOR_FAMILIES = ("c", "m", "r", "t")  # of AWS's instance types
 DEVICES_LABEL = "dev.packager.endpoint.devices"  # `alone 0,1`, `shared 2,3`

@@ -7,6 +7,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -19,7 +20,6 @@ from packager.addons.server.endpoints.traffic import TrafficServer
 from packager.addons.server.sagemaker.hosting import ServerSpec
 from packager.core.errors import PackagerError, SmokeFailed
 from packager.core.files.atomic import explain_disk_errors
-from packager.core.values import dataclass
 
 _LOG_HINT = "the endpoint's log has what the container wrote"
 _POLL_S = 0.25

@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,6 @@ from packager.core.references import BucketReference, parse_bucket_place
 from packager.core.remote.addresses import S3Address
 from packager.core.remote.s3 import S3Reader, s3_client, whole_object
 from packager.core.units import GIB, MIB
-from packager.core.values import dataclass
 from packager.models.paths import check_distinct, check_path
 from packager.models.s3 import list_objects
 from packager.models.walk import MAX_FILES

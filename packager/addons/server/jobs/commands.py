@@ -11,13 +11,13 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from packager.addons.server.jobs.errors import DirectoryGone
 from packager.addons.server.jobs.folders import STAGE_LOCK_FILE, is_locked, result_file, take_lock
 from packager.addons.server.jobs.values import JOB_FOLDER, Stage
 from packager.core.files.atomic import explain_disk_errors, read_regular
-from packager.core.values import dataclass
 
 # Options that a runner adds; a test holds these against the commands.
 SHOW_PROGRESS = frozenset(

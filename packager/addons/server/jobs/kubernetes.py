@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from packager.addons.fleet.kubernetes import (
 from packager.addons.server.jobs.commands import arguments_of
 from packager.addons.server.jobs.values import BackgroundJob, Stage
 from packager.core.errors import UsageError
-from packager.core.values import dataclass
 from packager.engines.rendering.environment import render_template
 
 JOB_DIR = "/var/lib/packager-job"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from packager.addons.server.jobs.output import Tail
 from packager.addons.server.jobs.values import ENDED, BackgroundJob
-from packager.core.values import dataclass
 
 LOOK_S = 0.5
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from packager.addons.server.jobs.folders import PROGRESS_FILE
 from packager.core.documents import NotStrict, parse_object
 from packager.core.files.atomic import read_regular
-from packager.core.values import dataclass
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

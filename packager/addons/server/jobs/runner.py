@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -43,7 +43,6 @@ from packager.addons.server.jobs.progress import (
 from packager.addons.server.jobs.store import STOPPED_BY_REQUEST, JobStore, utc_now
 from packager.addons.server.jobs.values import ENDED, NOTES_FILE, BackgroundJob, JobStatus
 from packager.core.errors import PackagerError
-from packager.core.values import dataclass
 
 LOOK_S = 0.1  # polling of a command's output and end
 ASK_S = 0.5  # polling of the database for a stop

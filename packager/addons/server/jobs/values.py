@@ -8,12 +8,10 @@ hand.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
-
-from packager.core.values import dataclass
 
 JobKind = Literal["optimization", "benchmark", "recommendation", "command"]
 JobStatus = Literal["queued", "running", "stopping", "completed", "failed", "stopped"]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from packager.addons.server.jobs.errors import job_failed, job_stopped, still_running
 from packager.addons.server.jobs.store import JobStore
 from packager.addons.server.jobs.values import ENDED, BackgroundJob
-from packager.core.values import dataclass
 
 LOOK_S = 0.2
 _MOST_NAMES = 3  # of jobs that run, in a sentence

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from packager.addons.deploy.sagemaker.api_refusals import ResourceNotFound
 from packager.addons.server.endpoints.deployments import COMPONENT, ENDPOINT
 from packager.addons.server.operations.log_errors import invalid_parameter, log_missing
 from packager.addons.server.services import Document, ServeServices
-from packager.core.values import dataclass
 
 GROUPS = {
     "/aws/sagemaker/Endpoints/": ENDPOINT,

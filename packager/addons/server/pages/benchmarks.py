@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,6 @@ from packager.core.bench import BenchReport
 from packager.core.command_line import command_text
 from packager.core.errors import NotFound, PackagerError, UsageError
 from packager.core.reports.page import report_html
-from packager.core.values import dataclass
 
 ROWS = 20  # of a page: each is read whole
 MOST_KNOWN = 20_000  # files that are remembered

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,7 +25,6 @@ from packager.core.reports.report import (
     word_columns,
 )
 from packager.core.units import counted, decimal, percent
-from packager.core.values import dataclass
 
 ROWS = 100  # of a page
 _COLUMNS = (

@@ -11,14 +11,13 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from packager.core.documents import NotStrict, parse_json
 from packager.core.errors import PackagerError
 from packager.core.text import escape
-from packager.core.values import dataclass
 
 AT_ONCE = 2  # commands that run at the same time; the others wait
 LIMIT_S = 120.0  # how long one may take

@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -35,7 +35,6 @@ from packager.core.reports.report import Pair
 from packager.core.request import parse_request
 from packager.core.text import json_text
 from packager.core.units import counted, gib, usd
-from packager.core.values import dataclass
 
 _EARLIER = re.compile(r"[^a-zA-Z0-9]+")
 OPERATION = "CreateOptimizationJob"

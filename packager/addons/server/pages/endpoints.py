@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,7 +24,6 @@ from packager.addons.server.sagemaker.answers import recommended_image
 from packager.core.errors import PackagerError
 from packager.core.references import parse_bucket_place
 from packager.core.reports.report import Pair
-from packager.core.values import dataclass
 
 ROWS = 50  # of a page
 NOSCRIPT_REFRESH_S = 5

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from packager.catalog.techniques import techniques
 from packager.core.errors import PackagerError, UsageError
 from packager.core.references import BucketReference, DirectoryReference, parse_bucket_place
 from packager.core.request import parse_request
-from packager.core.values import dataclass
 from packager.images.target import parse_target
 from packager.models.reference import parse_model_reference
 

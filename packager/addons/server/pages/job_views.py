@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -16,7 +17,6 @@ from packager.core.record import BuildRecord
 from packager.core.reports.report import Pair
 from packager.core.text import json_text
 from packager.core.units import counted, decimal
-from packager.core.values import dataclass
 from packager.images.target import ENGINE, REGISTRY, parse_target
 from packager.pipeline.records import load_record
 

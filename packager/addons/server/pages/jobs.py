@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import cast, get_args
 from urllib.parse import urlencode
@@ -28,7 +29,6 @@ from packager.addons.server.pages.job_views import (
 from packager.addons.server.pages.logs import log_tail
 from packager.addons.server.pages.site import HEADERS, ROOT, Site
 from packager.addons.server.sagemaker.measured import recorded, state_parts
-from packager.core.values import dataclass
 
 ROWS = 50  # of a page
 SORTS = {

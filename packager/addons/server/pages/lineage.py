@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -14,7 +15,6 @@ from packager.addons.server.pages.site import ROOT, Site
 from packager.core.command_line import command_text
 from packager.core.errors import PackagerError
 from packager.core.reports.report import Command, Drawing, Report, Row, Section, Table, Words
-from packager.core.values import dataclass
 from packager.images.lineage.page import COLUMNS
 
 MOST_REF = 4096

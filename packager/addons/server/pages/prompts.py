@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
@@ -14,7 +15,6 @@ from packager.addons.server.endpoints.traffic import TrafficServer, pick_variant
 from packager.addons.server.services import ServeServices
 from packager.core.documents import NotStrict, parse_object
 from packager.core.errors import Unavailable
-from packager.core.values import dataclass
 
 LIMIT_S = 60.0
 _MOST_BYTES = 4 * 1024 * 1024

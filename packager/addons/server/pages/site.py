@@ -7,7 +7,7 @@ import functools
 import hashlib
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -20,7 +20,6 @@ from packager.addons.server.services import ServeServices
 from packager.core.errors import NotFound, PackagerError
 from packager.core.reports.page import compact_script, compact_style, page_templates
 from packager.core.share import share_dir
-from packager.core.values import dataclass
 from packager.core.version import __version__
 
 ROOT = "/ui"

@@ -7,12 +7,12 @@ server's operator has named, for who sends documents does not choose among this 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from packager.addons.deploy.sagemaker.api_refusals import ValidationRefused
 from packager.core.references import parse_bucket_place
-from packager.core.values import dataclass
 
 FILE = "file://"
 _Document = Mapping[str, Any]

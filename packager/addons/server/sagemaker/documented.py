@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from packager.core.suggestions import nearest
-from packager.core.values import dataclass
 from packager.engines.schema import shipped_schemas
 from packager.engines.trtllm import ENGINE as TENSORRT
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from artifact_cache.secrets import HIDDEN
@@ -41,7 +41,6 @@ from packager.core.documents import NotStrict, parse_object
 from packager.core.plan import SHARDED_STATE
 from packager.core.suggestions import nearest
 from packager.core.text import escape
-from packager.core.values import dataclass
 from packager.engines.lmi.options import lmi_options
 from packager.engines.schema import EngineSchema, Option, check_value, find_schema
 

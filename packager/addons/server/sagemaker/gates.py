@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 from packager.addons.bench.compare import OUTPUT, TPOT, TTFT
@@ -16,7 +17,6 @@ from packager.core.bench import BenchReport, Compared
 from packager.core.documents import shorten
 from packager.core.errors import UsageError
 from packager.core.quality import MAX_KLD, MIN_TOP1, QualityReport
-from packager.core.values import dataclass
 
 Verdict = Literal["better", "worse", "undecided"]
 GateName = Literal["throughput", "worst-load", "first-token", "token-time", "kld", "first-choice"]

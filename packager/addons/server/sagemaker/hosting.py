@@ -7,14 +7,13 @@ variant. `docs/serve.md` lists members that are accepted without effect.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from packager.addons.deploy.sagemaker.api_refusals import ValidationRefused
 from packager.addons.server.sagemaker.data_capture import check_capture
 from packager.core.references import parse_bucket_place
 from packager.core.serving import MOUNTED_MODEL_DIR
-from packager.core.values import dataclass
 from packager.engines.sagemaker import check_limits
 
 ADDITIONAL_DIR = "/opt/ml/additional-model-data-sources"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -18,7 +18,6 @@ from packager.addons.deploy.sagemaker.shapes import service_model
 from packager.catalog.containers import containers
 from packager.catalog.instances import instances
 from packager.core.references import parse_bucket_place
-from packager.core.values import dataclass
 from packager.models.mapped import MappedModel
 
 BUCKET = "jumpstart-cache-prod-"  # and the region

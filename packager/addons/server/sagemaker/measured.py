@@ -8,7 +8,7 @@ published none.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -37,7 +37,6 @@ from packager.core.reports.report import (
     number_columns,
 )
 from packager.core.units import percent
-from packager.core.values import dataclass
 from packager.optimize.evaluate.report import quality_line
 
 State = Literal["original", "optimized", "no_eagle", "base_eagle", "trained_eagle"]

@@ -8,6 +8,7 @@ djl-serving 0.31.0 to 0.34.0, serving/docker/partition.  Whatever is not done is
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,7 +24,6 @@ from packager.catalog.containers import containers
 from packager.core.documents import NotStrict, parse_object
 from packager.core.errors import UsageError
 from packager.core.text import escape
-from packager.core.values import dataclass
 from packager.engines.trtllm import ENGINE as TENSORRT
 
 CONTEXT = "SM_NEO_EXECUTION_CONTEXT"

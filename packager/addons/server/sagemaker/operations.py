@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -10,7 +11,6 @@ from typing import Literal, get_args
 
 from packager.addons.deploy.sagemaker.shapes import service_model
 from packager.core.share import read_shipped
-from packager.core.values import dataclass
 
 # answered: done; kept: stored and described without an effect; refused: with the reason
 Here = Literal["answered", "kept", "refused"]

@@ -7,6 +7,7 @@ was built and measured.  The best of them comes first.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from packager.addons.bench.tune.score import headline_load
@@ -30,7 +31,6 @@ from packager.core.bench import BenchLoad, Metric
 from packager.core.documents import shorten
 from packager.core.references import parse_bucket_place
 from packager.core.tuning import TunedCandidate, TuneReport
-from packager.core.values import dataclass
 from packager.estimate.performance.presets import Goal
 
 STAGE, PACKAGE = "tune", "model-package"

@@ -7,10 +7,10 @@ at most a half, linear steps from a tenth to a half, the waits and their default
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from packager.addons.deploy.sagemaker.api_refusals import ValidationRefused
-from packager.core.values import dataclass
 
 ALARMS_IGNORED = "alarms are not evaluated here: no metric of CloudWatch is"
 _Document = Mapping[str, Any]

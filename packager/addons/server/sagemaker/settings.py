@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 from packager.addons.server.sagemaker.jumpstart import NO_JUMPSTART, JumpStart
-from packager.core.values import dataclass
 
 ACCOUNT = "000000000000"  # in ARNs by default
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from packager.addons.deploy.sagemaker.api_refusals import ValidationRefused
@@ -11,7 +11,6 @@ from packager.addons.server.jobs.values import JOB_FOLDER
 from packager.core.errors import UsageError
 from packager.core.references import BucketReference, HubReference
 from packager.core.text import escape
-from packager.core.values import dataclass
 from packager.models.reference import parse_model_reference
 
 Document = Mapping[str, Any]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from packager.addons.bench.workload_spec import WorkloadSpec, parse_workload_spec
@@ -16,7 +17,6 @@ from packager.addons.server.sagemaker.sources import is_argument
 from packager.core.documents import shorten
 from packager.core.errors import UsageError
 from packager.core.references import parse_bucket_place
-from packager.core.values import dataclass
 
 SPEC_FILE = "workload.json"  # in the folder of a job; YAML, too, in spite of its name
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?", re.ASCII)

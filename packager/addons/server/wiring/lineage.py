@@ -8,6 +8,7 @@ import re
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +25,6 @@ from packager.core.files.opening import open_checked
 from packager.core.image import Platform
 from packager.core.references import ImageTarget, RegistryTarget
 from packager.core.tree_manifest import MANIFEST, MAX_MANIFEST_BYTES
-from packager.core.values import dataclass
 from packager.images.lineage.graph import Fragment, LineageGraph, LineageNode
 from packager.images.lineage.index import LineageDocument, LineageIndex
 from packager.images.lineage.records import record_fragment

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from packager.addons.server.application import Guard
@@ -22,7 +23,6 @@ from packager.cli.wiring.configs import read_config_soon
 from packager.cli.wiring.settings import server_state, state_dir
 from packager.core.capture.redaction import RedactCommand, redact_text
 from packager.core.errors import PackagerError, UsageError
-from packager.core.values import dataclass
 
 REDACT = "PACKAGER_CAPTURE_REDACT"  # variable: `off` leaves captures as they are
 REDACT_COMMAND = "PACKAGER_CAPTURE_REDACT_COMMAND"  # variable: what gets every row, too

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from packager.core.devices import GpuRequest
 from packager.core.errors import PlanRejected, StepFailed
@@ -20,7 +20,6 @@ from packager.core.training import (
     TrainingReport,
     TrainingTexts,
 )
-from packager.core.values import dataclass
 from packager.models.architectures.profile import make_profile
 from packager.optimize.drafts.train.steps import (
     ANSWERING,

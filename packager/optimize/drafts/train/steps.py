@@ -7,6 +7,7 @@ Both read hidden states of the model that were computed before, with transformer
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from packager.core.devices import SMALL_BYTES, SPREAD_OVER, GpuUse
@@ -14,7 +15,6 @@ from packager.core.model import ModelFile, ModelFiles, ModelProfile
 from packager.core.recipe import Estimate, Step, StepInput, Work
 from packager.core.tool import ToolFacts
 from packager.core.training import ANSWER, TEXTS, TRAIN, HeadTraining, TrainingTexts
-from packager.core.values import dataclass
 from packager.estimate.performance.amounts import TextAmounts as CountedTexts
 from packager.estimate.performance.amounts import answering_work, tokens_of_bytes, training_work
 from packager.estimate.performance.effort import time_limit_s

@@ -7,9 +7,8 @@ file is described before a byte of it is read.  `arithmetic` gives the bytes.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Literal
-
-from packager.core.values import dataclass
 
 Kind = Literal["fp8", "int8", "int4", "mxfp4", "mxfp8", "nvfp4"]
 ARITHMETIC = "1"  # what computes the bytes; another one gets another number

@@ -11,11 +11,10 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from packager.core.image import Blob, FileRange, Inline, RemoteRange, Segment
 from packager.core.model import ModelFile, TensorInfo, WeightsHeader
-from packager.core.values import dataclass
 from packager.images.reshard import weights_index
 from packager.optimize.quantize.stream.formats import Format
 from packager.optimize.quantize.stream.segments import RoundedMatrix, rounded_matrix

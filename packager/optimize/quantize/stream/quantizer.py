@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from packager.core.facts import Facts
@@ -20,7 +21,6 @@ from packager.core.ports import Quantizer
 from packager.core.recipe import Step
 from packager.core.techniques import Quantization, Scheme
 from packager.core.units import decimal
-from packager.core.values import dataclass
 from packager.estimate.sizing.left_out import quantized_modules
 from packager.estimate.sizing.quantizable import read_table
 from packager.optimize.quantize.llmcompressor import (

@@ -10,14 +10,13 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TypeVar
 
 from packager.core.errors import ModelRefused
 from packager.core.image import Computed, FileRange, RemoteRange, Sources
 from packager.core.units import MIB
-from packager.core.values import dataclass
 from packager.optimize.quantize.stream.formats import ITEM_BYTES, Format
 
 BLOCK_ELEMENTS = 1 << 18  # of a matrix at once: what is computed of them stays in the cores' caches

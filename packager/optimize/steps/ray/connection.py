@@ -10,11 +10,11 @@ import os
 import socket
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from artifact_cache.distribution import install_command
 from packager.core.errors import Unavailable, UsageError
-from packager.core.values import dataclass
 from packager.core.warmup import Node
 
 TYPE = "accelerator_type:"

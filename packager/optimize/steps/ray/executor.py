@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,6 @@ from packager.core.model import ModelFile
 from packager.core.order import NodeLine
 from packager.core.recipe import Step, StepResult
 from packager.core.tool import Build, ToolFacts, build_for
-from packager.core.values import dataclass
 from packager.core.warmup import Resources, pause_before
 from packager.optimize.steps.failures import StepFailed
 from packager.optimize.steps.logs import new_log

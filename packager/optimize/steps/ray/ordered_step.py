@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
 from artifact_cache.key import key_of
 from packager.core.errors import OutputFailed, PackagerError
 from packager.core.order import NodeResult
 from packager.core.recipe import Step
 from packager.core.tool import ToolFacts, build_for
-from packager.core.values import dataclass
 from packager.optimize.steps.failures import StepBroken
 from packager.optimize.steps.key_parts import toolchain_of
 from packager.optimize.steps.presence import Presence

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -15,7 +15,6 @@ from packager.core.documents import parse_toml
 from packager.core.errors import NotFound, UsageError
 from packager.core.suggestions import guessed
 from packager.core.tool import Build, ToolFacts
-from packager.core.values import dataclass
 from packager.core.worker import PROTOCOL
 from packager.optimize.steps.tools.locks import installed_versions, normal, pinned_versions
 

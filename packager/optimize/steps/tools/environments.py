@@ -23,6 +23,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,6 @@ from packager.core.events import EventSink, StepEvent, StepState
 from packager.core.files.atomic import explain_disk_errors, write_atomically
 from packager.core.tool import Build, ToolFacts
 from packager.core.units import decimal
-from packager.core.values import dataclass
 from packager.optimize.steps.capacity import free_bytes
 from packager.optimize.steps.failures import read_tail
 from packager.optimize.steps.logs import new_log

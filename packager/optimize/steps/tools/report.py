@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from packager.core.devices import SMALL_BYTES, Gpus
 from packager.core.reports.report import Lines, Report, Words, one_section, plain_table
 from packager.core.tool import Build
 from packager.core.units import decimal
-from packager.core.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
