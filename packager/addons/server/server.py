@@ -55,7 +55,7 @@ def tls_invalid(message: str, *, hint: str = "") -> UsageError:
 
 @contextmanager
 def server_lock(state: Path) -> Iterator[Callable[[RunningServer], None]]:
-    """Hold the lock of a state directory, which one server has; raises `UsageError`.
+    """Lock a state directory for one server; raise `UsageError` where another has it.
 
     Yields what notes the server there, for the next one and for `find_server`.
     """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -43,6 +42,7 @@ from packager.core.measurement import MeasuredRun
 from packager.core.record import BuildRecord
 from packager.core.references import HubReference, RegistryTarget, spell_hub_id
 from packager.core.request import BuildRequest
+from packager.core.text import json_text
 from packager.core.units import decimal
 from packager.images.target import parse_target
 from packager.optimize.steps.services import OnMiss
@@ -201,7 +201,7 @@ def _build(request: BuildRequest, asked: _BuildOptions) -> str | None:
     from packager.pipeline.report import dry_run_document, dry_run_report
 
     if asked.as_json:
-        return json.dumps(dry_run_document(assembled), indent=2, ensure_ascii=False)
+        return json_text(dry_run_document(assembled))
     print_report(dry_run_report(assembled))
     return None
 

@@ -33,13 +33,13 @@ def small() -> None:
 @click.option("--strict", is_flag=False, flag_value="any", type=click.Choice(["any", "ties"]))
 @click.option("--secret", hidden=True)
 def get(**_: object) -> None:
-    """Take arguments."""
+    """Show a command with options of every kind."""
 
 
 @small.command()
 @click.option("--fast", is_flag=True)
 def go(**_: object) -> None:
-    """Take none."""
+    """Show a command with one flag."""
 
 
 @cases("what_may_come_next_is_offered")
@@ -66,7 +66,7 @@ def test_what_a_shell_would_read_otherwise_is_quoted() -> None:
 
 @pytest.fixture(autouse=True)
 def completing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Give parameters what completes them, as a shell's call does, and take it away again."""
+    """Complete values as in a call of a shell; afterwards as before."""
     monkeypatch.setenv(VARIABLE, "bash")
     given: list[tuple[click.Parameter, click.ParamType]] = []
     complete = values.complete_values
