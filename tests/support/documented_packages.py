@@ -1,11 +1,12 @@
-"""Packages that the documentation shows in full: written to disk as installed ones are.
+"""Packages of `examples/plugins`, each with a page: put on disk as installed ones are.
 
-A block whose first line is ```` ```LANGUAGE title="FILE" ```` is a file of the package.
+On a page a block whose first line is ```` ```LANGUAGE title="FILE" ```` is a file.
 """
 
 from __future__ import annotations
 
 import re
+import shutil
 import tomllib
 from pathlib import Path
 
@@ -15,11 +16,12 @@ _BLOCK = re.compile(r'^( *)```\w+ title="([^"]+)"\n(.*?)^ *```$', re.DOTALL | re
 _WORDS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
 
 
-def write_package(page: str, into: Path) -> tuple[str, ...]:
-    """Write the package of a page of `docs/`, ready for PYTHONPATH; return its files' names."""
-    files = write_files(page, into)
-    _install(tomllib.loads(files["pyproject.toml"])["project"], into)
-    return tuple(sorted(files))
+def write_package(kind: str, into: Path) -> tuple[str, ...]:
+    """Copy the package of `examples/plugins`, ready for PYTHONPATH; return its files' names."""
+    shutil.copytree(ROOT / "examples/plugins" / kind, into)
+    files = sorted(path.relative_to(into).as_posix() for path in into.rglob("*") if path.is_file())
+    _install(tomllib.loads((into / "pyproject.toml").read_text())["project"], into)
+    return tuple(files)
 
 
 def write_files(page: str, into: Path) -> dict[str, str]:

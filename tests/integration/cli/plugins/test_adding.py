@@ -1,4 +1,4 @@
-"""Plug-ins of other packages, each as its page of the documentation has it."""
+"""Plug-ins of other packages, each as `examples/plugins` and its page have it."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ Install = Callable[[str], Run]
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Install:
-    """Install the package of a page; return what runs `packager` with it."""
+    """Install an example; return what runs `packager` with it."""
 
-    def install(page: str) -> Run:
-        write_package(page, tmp_path / "site")
+    def install(kind: str) -> Run:
+        write_package(kind, tmp_path / "site")
         ours = {
             "PYTHONPATH": str(tmp_path / "site"),
             "PACKAGER_TOOLS": str(tmp_path / "tools"),
@@ -50,25 +50,26 @@ def installed(tmp_path: Path) -> Install:
 @cases("pages")
 @pytest.mark.extended
 def test_it_is_as_many_files_as_its_page_says_and_listed_with_its_package(
-    tmp_path: Path, installed: Install, page: str, files: int, what: str, listed: dict[str, str]
+    tmp_path: Path, installed: Install, kind: str, files: int, what: str, listed: dict[str, str]
 ) -> None:
-    done = installed(page)("list", what, "--format", "json")
+    done = installed(kind)("list", what, "--format", "json")
 
     assert listed in json.loads(done.out)
-    assert len(write_package(page, tmp_path / "again")) == stated_count(page) == files
+    counted = len(write_package(kind, tmp_path / "again"))
+    assert counted == stated_count(f"adding-a-{kind}.md") == files
 
 
 @cases("errors")
 @pytest.mark.extended
 def test_its_errors_are_its_own(
-    tmp_path: Path, installed: Install, page: str, command: str, status: int, told: str
+    tmp_path: Path, installed: Install, kind: str, command: str, status: int, told: str
 ) -> None:
     (tmp_path / "bases.json").write_text("{}")
     (tmp_path / "taken").mkdir()
     for revision in ("1", "2"):
         shutil.copytree(TINY, tmp_path / "shelf/tiny" / revision)
 
-    done = installed(page)(*command.replace("{tiny}", str(TINY)).split())
+    done = installed(kind)(*command.replace("{tiny}", str(TINY)).split())
 
     assert (done.status, done.out) == (status, "")
     assert told in done.err
@@ -76,15 +77,15 @@ def test_its_errors_are_its_own(
 
 @pytest.mark.parametrize("tool", ["graph-notes", "fewer-bits"])
 def test_tools_are_listed(installed: Install, tool: str) -> None:
-    page = {"graph-notes": "adding-a-compiler.md", "fewer-bits": "adding-a-quantizer.md"}[tool]
+    kind = {"graph-notes": "compiler", "fewer-bits": "quantizer"}[tool]
 
-    assert tool in installed(page)("tools", "list").out
+    assert tool in installed(kind)("tools", "list").out
 
 
 @pytest.mark.extended
 def test_an_image_is_built_upon_a_named_base(tmp_path: Path, installed: Install) -> None:
     (tmp_path / "bases.json").write_text(json.dumps({"small": "oci:base"}))
-    run = installed("adding-a-base.md")
+    run = installed("base")
     base = run(*SCRATCH, "--output", "oci:base")
 
     done = run(*BUILD, "--base", "team:small", "--output", "oci:out")
@@ -97,7 +98,7 @@ def test_an_image_is_built_upon_a_named_base(tmp_path: Path, installed: Install)
 
 @pytest.mark.extended
 def test_compiled_files_are_in_the_image_and_then_a_hit(tmp_path: Path, installed: Install) -> None:
-    run = installed("adding-a-compiler.md")
+    run = installed("compiler")
     run(*SCRATCH, "--output", "oci:base")
     build = (*BUILD, "--base", "oci:base", "--compile", "graph_notes", "--output", "oci:out")
 
@@ -114,7 +115,7 @@ def test_compiled_files_are_in_the_image_and_then_a_hit(tmp_path: Path, installe
 
 @pytest.mark.capability("plug-ins")
 def test_weights_of_a_quantizer_are_in_the_image(tmp_path: Path, installed: Install) -> None:
-    run = installed("adding-a-quantizer.md")
+    run = installed("quantizer")
     build = (*SCRATCH, "--quantize", "fewer-bits", "--output", "oci:out")
 
     plain = run(*SCRATCH, "--output", "oci:plain", "--record", "plain.json")
@@ -129,7 +130,7 @@ def test_weights_of_a_quantizer_are_in_the_image(tmp_path: Path, installed: Inst
 
 def test_a_family_is_planned_with_what_its_traits_say(installed: Install) -> None:
     """A pipeline is its own word; what a full server does is no guess from its name."""
-    run = installed("adding-a-family.md")
+    run = installed("family")
 
     done = run("plan", *GPUS, *DEMO, "--pp-degree", "2", "--format", "json")
 
@@ -142,7 +143,7 @@ def test_a_family_is_planned_with_what_its_traits_say(installed: Install) -> Non
 
 
 def test_a_build_renders_the_variables_of_a_family(tmp_path: Path, installed: Install) -> None:
-    done = installed("adding-a-family.md")(
+    done = installed("family")(
         *("build", *GPUS, *DEMO, "--tp-degree", "2", "--max-total-tokens", "512"),
         *("--engine-option", "demo-color=blue", "--base", "scratch", "--output", "oci:out"),
     )
@@ -158,7 +159,7 @@ def test_a_build_renders_the_variables_of_a_family(tmp_path: Path, installed: In
 
 
 def test_rows_of_a_family_that_is_not_installed_break_nothing_else(tmp_path: Path) -> None:
-    write_package("adding-a-family.md", tmp_path / "site")
+    write_package("family", tmp_path / "site")
 
     done = packager_in(tmp_path)("plan", *GPUS, "--catalog", "site/catalog.toml", status=0)
 
@@ -166,7 +167,7 @@ def test_rows_of_a_family_that_is_not_installed_break_nothing_else(tmp_path: Pat
 
 
 def test_a_build_writes_to_a_sink_beside_a_layout(tmp_path: Path, installed: Install) -> None:
-    done = installed("adding-a-sink.md")(*SCRATCH, "--output", "tar:out.tar", "--output", "oci:out")
+    done = installed("sink")(*SCRATCH, "--output", "tar:out.tar", "--output", "oci:out")
 
     assert done.status == 0, done.err
     layout, archive = (line.partition("@") for line in done.out.splitlines())
@@ -180,7 +181,7 @@ def test_a_build_pins_the_revision_of_a_source(tmp_path: Path, installed: Instal
         shutil.copytree(TINY, tmp_path / "shelf/tiny" / revision)
     words = ("build", "--model", "shelf://tiny", "--instance", "local", "--base", "scratch")
 
-    done = installed("adding-a-source.md")(*words, "--output", "oci:out")
+    done = installed("source")(*words, "--output", "oci:out")
 
     assert done.status == 0, done.err
     model = json.loads((tmp_path / "out.record.json").read_text())["model"]
