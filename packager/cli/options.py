@@ -60,6 +60,18 @@ def _pairs(
     return dict(pair.split("=", 1) for pair in pairs) or None
 
 
+def _distinct_pairs(
+    context: click.Context, parameter: click.Parameter, pairs: tuple[str, ...]
+) -> dict[str, str] | None:
+    found = _pairs(context, parameter, pairs)
+    if found is not None and len(found) < len(pairs):
+        names = [pair.partition("=")[0] for pair in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        flag = parameter.opts[0]
+        raise UsageError(f"{flag} {twice!r} stands twice", hint="give each a name of its own")
+    return found
+
+
 _TARGET = "packager.target"  # in the context of a command: the name of a target
 _PROJECT = "packager.project"  # the project file that the command read
 _MODEL = "packager.model"  # in the context of a command: the model typed as a bare word
@@ -121,6 +133,7 @@ _CALLBACKS: Mapping[str, Callback] = {
     "model": _take_model,
     "gpus": _gpu_choice,
     "engine_options": _pairs,
+    "adapters": _distinct_pairs,
 }
 
 
@@ -229,10 +242,10 @@ def make_request(request_file: Path | None, **given: Any) -> BuildRequest:
     if fields and request_file:
         raise UsageError("a target and a request file are given", hint="name one of them")
     fields |= read_request_fields(request_file) if request_file else {}
-    if pairs := given.pop("engine_options", None):
-        stated = fields.get("engine_options", {})
-        if isinstance(stated, dict):  # what else it is, the request refuses
-            given["engine_options"] = {**stated, **pairs}
+    for name in ("engine_options", "adapters"):
+        stated, pairs = fields.get(name, {}), given.pop(name, None)
+        if pairs and isinstance(stated, dict):  # what else it is, the request refuses
+            given[name] = {**stated, **pairs}
     from_file = fields.keys() - {name for name, value in given.items() if value not in (None, ())}
     fields.update({name: value for name, value in given.items() if value not in (None, ())})
     if isinstance(model := fields.get("model"), str):

@@ -31,7 +31,7 @@ MARK = "@"  # before the name of a target on the command line
 _TABLES = ("defaults", "targets")
 NOT_HERE = ("trust_roots", "executor", "address")
 _OUTPUTS = ("oci:", "dir:")
-_MAY_BE_FILES = ("model", "base", "draft", "calibration", "evaluate", "workload")
+_MAY_BE_FILES = ("model", "base", "draft", "calibration", "evaluate", "workload", "adapters_dir")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +56,8 @@ class Project:
         for key in _MAY_BE_FILES:
             if isinstance(text := fields.get(key), str):
                 fields[key] = self._beside(text)
+        if isinstance(adapters := fields.get("adapters"), dict):
+            fields["adapters"] = {name: self._adapter(ref) for name, ref in adapters.items()}
         if isinstance(outputs := fields.get("outputs"), list):
             fields["outputs"] = tuple(map(self._output, outputs))
         return fields
@@ -71,6 +73,9 @@ class Project:
             if place and not place.startswith(("/", "~")) and (self._root / place).exists():
                 return prefix + os.path.relpath(self._root / place)
         return text
+
+    def _adapter(self, reference: Any) -> Any:
+        return self._beside(reference) if isinstance(reference, str) else reference
 
     def _output(self, text: Any) -> Any:
         prefix = next((one for one in _OUTPUTS if str(text).startswith(one)), "")

@@ -1,6 +1,7 @@
 """Values, errors, findings, documents, files, remote, ports and reports that all rooms use.
 
-Others import `artifact`, `bench`, `bench_setup`, `cached`, `capture`, `catalog`, `checkpoint`,
+Others import `adapters`, `artifact`, `bench`, `bench_setup`, `cached`, `capture`, `catalog`,
+`checkpoint`,
 `command_line`, `deployment`, `devices`, `documents`, `engine_rows`, `errors`, `events`, `facts`,
 `fields`, `files`, `findings`, `image`, `instance`, `key_options`, `measurement`, `model`, `order`,
 `parsers`, `plan`, `ports`, `positions`, `prequantized`, `probes`, `processors`, `quality`,

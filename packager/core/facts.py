@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from packager.core.adapters import Adapter
 from packager.core.findings import Finding
 from packager.core.image import BaseImage
 from packager.core.instance import Instance
@@ -67,5 +68,6 @@ class Facts:
     containers: tuple[ContainerFacts, ...] = ()  # of the catalog, for hints; newest first
     workload: Workload = QUESTIONS  # the requests that are planned for
     writes_tree: bool = False  # mounted weights are those of a tree that the build writes
+    adapters: tuple[Adapter, ...] = ()  # in the order of their names
     # The server's variables that engines read; those of a server that others configured.
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))

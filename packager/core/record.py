@@ -13,10 +13,11 @@ from packager.core.speculation import SpeculationReport
 from packager.core.startup import StartupPrediction, StartupReport
 from packager.core.strict_models import StrictDocument
 
-RECORD_SCHEMA = 6
+RECORD_SCHEMA = 7
 # 1 knows no `bench`, 2 no `trees`, 3 no `smoke`, `startup` or file systems,
-# 4 no `try_untested` and no `quantize_layer` of a request, 5 no `trust_roots` and no `base_files`
-READ_SCHEMAS = (1, 2, 3, 4, 5, RECORD_SCHEMA)
+# 4 no `try_untested` and no `quantize_layer` of a request, 5 no `trust_roots` and no `base_files`,
+# 6 no adapters
+READ_SCHEMAS = (1, 2, 3, 4, 5, 6, RECORD_SCHEMA)
 
 
 class RecordedModel(StrictDocument):
@@ -37,6 +38,18 @@ class RecordedDraft(StrictDocument):
     name: str = ""
     revision: str = ""
     license: str = ""  # as the catalog states it
+
+
+class RecordedAdapter(StrictDocument):
+    """LoRA adapter of an image, as it was pinned. Its layer has the role `adapter`."""
+
+    name: str  # that clients send
+    source: str
+    model: str  # its name there
+    revision: str = ""
+    rank: int  # the largest of its matrices
+    sha256: str = ""  # of its weights as they came, where the source says
+    trained_on: str = ""  # the base that its own configuration names
 
 
 class RecordedBase(StrictDocument):
@@ -141,6 +154,7 @@ class BuildRecord(StrictDocument):
     request: Annotated[BuildRequest, AfterValidator(trusting_nothing)]
     model: RecordedModel
     draft: RecordedDraft | None = None
+    adapters: tuple[RecordedAdapter, ...] = ()
     base: RecordedBase
     family: str
     engine: str

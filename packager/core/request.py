@@ -20,6 +20,7 @@ LARGEST = 2**31 - 1  # what engines take for a number; beyond it is a typing err
 
 MOST_GPUS, MOST_THREADS = 64, 1024  # of one machine
 MOST_NAMED = 20  # unknown fields in one message
+MOST_ADAPTERS = 1024  # slots of an engine: beyond any device's memory
 MOST_NODES = 4  # that serve one copy together; more is untested
 
 Positive = Annotated[int, Field(ge=1, le=LARGEST)]
@@ -182,6 +183,28 @@ class BuildRequest(BaseModel):
     )
     speculative_tokens: Positive | None = Field(
         default=None, description="tokens that the draft proposes at a time"
+    )
+    adapters: (
+        Annotated[dict[str, Reference], CommandOption(flag="--adapter", metavar="NAME=REF")] | None
+    ) = Field(
+        default=None,
+        description="LoRA adapter beside the model, by the name that clients send as `model`: a "
+        "directory, a hub id or `s3://…`, as a model's",
+    )
+    adapters_dir: Annotated[Reference, CommandOption(flag="--adapters", metavar="DIR")] | None = (
+        Field(
+            default=None,
+            description="directory of LoRA adapters, each in a directory of its name",
+        )
+    )
+    max_adapters: Annotated[int, Field(ge=1, le=MOST_ADAPTERS)] | None = Field(
+        default=None,
+        description="LoRA adapters on the devices at once; all of them by default, at most 4; the "
+        "others wait in the host's memory",
+    )
+    allow_runtime_adapters: bool | None = Field(
+        default=None,
+        description="let whoever reaches the server load adapters from any directory there",
     )
     compile: Annotated[str, CommandOption(metavar="COMPILER")] | None = Field(
         default=None, description="compilation ahead of time: `auto`, `off`, or a compiler's name"

@@ -17,8 +17,8 @@ from packager.core.instance import DeviceKind
 from packager.core.request import BuildRequest
 
 # requests of 1 know no `try_untested` and no `quantize_layer`,
-# of 2 no `trust_roots` and no `base_files`
-PLAN_SCHEMA: Final = 3
+# of 2 no `trust_roots` and no `base_files`, of 3 no adapters
+PLAN_SCHEMA: Final = 4
 
 # Exit codes of `packager warm one`, for schedulers: sysexits(3).
 RETRIABLE = 75
@@ -120,7 +120,7 @@ class Refused(_Document):
 class WarmPlan(_Document):
     """Jobs in dependency order, and requests that are cached or refused."""
 
-    schema_version: Literal[1, 2, 3] = Field(default=PLAN_SCHEMA, alias="schema")
+    schema_version: Literal[1, 2, 3, 4] = Field(default=PLAN_SCHEMA, alias="schema")
     packager: str  # version: another one may ask for other keys
     requests: NonNegativeInt  # of the grid
     duplicates: NonNegativeInt = 0  # steps that another request needs, too

@@ -63,6 +63,7 @@ class HubSource:
         cache_dir: Path | None = None,
         headers_only: bool = False,
         is_draft: bool = False,
+        is_adapter: bool = False,
         streams: bool = False,
         on_bytes: DownloadCallback | None = None,
     ) -> None:
@@ -71,6 +72,7 @@ class HubSource:
         self._cache_dir = cache_dir
         self._headers_only = headers_only
         self._is_draft = is_draft
+        self._is_adapter = is_adapter
         self._streams = streams
         self._on_bytes = on_bytes
 
@@ -113,6 +115,7 @@ class HubSource:
                 headers=headers,
                 for_plan=self._headers_only,
                 is_draft=self._is_draft,
+                is_adapter=self._is_adapter,
             )
             if headers is None:
                 cache.remember_listing(commit, listing)

@@ -26,6 +26,7 @@ class HubStreamSource:
         cache_dir: Path | None = None,
         headers_only: bool = False,
         is_draft: bool = False,
+        is_adapter: bool = False,
     ) -> None:
         self._hub = HubSource(
             endpoint=endpoint,
@@ -33,6 +34,7 @@ class HubStreamSource:
             cache_dir=cache_dir,
             headers_only=headers_only,
             is_draft=is_draft,
+            is_adapter=is_adapter,
             streams=True,
         )
 

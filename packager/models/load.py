@@ -15,6 +15,7 @@ from typing import Protocol
 from packager.core.image import FileRange, Inline, RemoteRange
 from packager.core.model import ModelFile, ModelFiles, ModelRef, TensorInfo
 from packager.images.reshard import weights_index
+from packager.models.adapters.read import load_adapter
 from packager.models.chat import TEMPLATES, TOKENIZER, read_chat_template
 from packager.models.contents import (
     READ,
@@ -66,6 +67,7 @@ def load_model(
     headers: Headers | None = None,
     for_plan: bool = False,
     is_draft: bool = False,
+    is_adapter: bool = False,
 ) -> ModelFiles:
     """Choose, fetch and check the files of a model; raise `ModelRefused` with the reason.
 
@@ -73,6 +75,8 @@ def load_model(
     stay where they are, and their names must be enough to read them later.
     `for_plan` then leaves out the checks of files that a plan does not read.
     """
+    if is_adapter:
+        return load_adapter(ref, listing, fetch, headers)
     for path in listing:
         check_path(path)
     choice = choose_files(listing)

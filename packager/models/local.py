@@ -31,10 +31,12 @@ class LocalSource:
         self,
         *,
         is_draft: bool = False,
+        is_adapter: bool = False,
         is_linked: bool = False,
         trust_roots: tuple[Path, ...] = (),
     ) -> None:
         self._is_draft = is_draft
+        self._is_adapter = is_adapter
         self._trust_roots = trust_roots
         self._is_linked = is_linked  # the files are those of cache entries, which others link too
 
@@ -54,7 +56,7 @@ class LocalSource:
             return {path: found[path].checked() for path in paths}
 
         ref = ModelRef(source="local", name=_name(directory))
-        return load_model(ref, listing, fetch, is_draft=self._is_draft)
+        return load_model(ref, listing, fetch, is_draft=self._is_draft, is_adapter=self._is_adapter)
 
 
 def _name(reference: str) -> str:

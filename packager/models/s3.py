@@ -34,11 +34,17 @@ class S3Source:
     name = "s3"
 
     def __init__(
-        self, *, client: Any | None = None, headers_only: bool = False, is_draft: bool = False
+        self,
+        *,
+        client: Any | None = None,
+        headers_only: bool = False,
+        is_draft: bool = False,
+        is_adapter: bool = False,
     ) -> None:
         self._client = client
         self._headers_only = headers_only
         self._is_draft = is_draft
+        self._is_adapter = is_adapter
 
     def facts(self, reference: ModelReference) -> ModelFiles:
         """List, check what is small, and read headers; every file stays in the bucket."""
@@ -66,6 +72,7 @@ class S3Source:
                 headers=_S3Headers(reader, objects),
                 for_plan=self._headers_only,
                 is_draft=self._is_draft,
+                is_adapter=self._is_adapter,
             )
 
 

@@ -30,6 +30,7 @@ from packager.optimize.drafts.request import AUTO as AUTO_DRAFT
 from packager.optimize.quantize.method import AUTO, NONE, choose_method, methods_to_try
 from packager.optimize.steps.devices import refuse_missing_gpus, threads_for
 from packager.optimize.steps.gpus import check_gpu_use
+from packager.pipeline.adapters import take_adapters
 from packager.pipeline.planning.planner import make_plan
 from packager.pipeline.planning.recipe import make_recipe, needed_tools, quantizer_of
 from packager.pipeline.planning.requested import target_of
@@ -163,7 +164,8 @@ def _objections(plan: Plan, facts: Facts, planning: PlannerServices) -> Iterator
 def _with_files(decided: Decided, facts: Facts, services: BuildServices) -> Facts:
     """Replace a model and a draft that were known by their headers by their files."""
     draft = facts.draft and find_requested_draft(facts.draft_request, services.find_draft)
-    found = facts if draft is facts.draft else replace(facts, draft=draft)
+    adapters = take_adapters(facts, services)
+    found = replace(facts, draft=draft, adapters=adapters)
     if not decided.is_peeked:
         return found
     model = services.find_model(decided.reference)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from packager.core.adapters import WEIGHTS, Adapter
 from packager.core.facts import Facts
 from packager.core.image import BaseImage, Written
 from packager.core.measurement import MeasuredRun
@@ -14,6 +15,7 @@ from packager.core.plan import Plan
 from packager.core.quality import limits_of
 from packager.core.record import (
     BuildRecord,
+    RecordedAdapter,
     RecordedBase,
     RecordedDraft,
     RecordedFinding,
@@ -48,7 +50,7 @@ RUNNING = frozenset(("gpus", "threads", *PLACES))
 # What is served under one name is one image, whether the name was asked for or is the model's,
 # and the plain form of an image is the same with another form beside it or without.
 _UNLABELLED = {"model", "base", "outputs", "draft", "served_name", "layer_format"}
-_UNLABELLED |= {"base_files", *MEASURING, *RUNNING}
+_UNLABELLED |= {"base_files", "adapters", "adapters_dir", *MEASURING, *RUNNING}
 
 
 def make_labels(facts: Facts, plan: Plan) -> Mapping[str, str]:
@@ -74,6 +76,8 @@ def make_labels(facts: Facts, plan: Plan) -> Mapping[str, str]:
         record["split"] = plan.split.words
     if plan.draft is not None:
         record["draft"] = draft_of(plan.draft)
+    if facts.adapters:
+        record["adapters"] = [adapter_entry(one) for one in facts.adapters]
     return {
         "org.opencontainers.image.title": plan.served_name,
         "org.opencontainers.image.base.digest": facts.base.digest,
@@ -106,6 +110,9 @@ def make_record(
             source=plan.model.source, name=plan.model.name, revision=plan.model.revision
         ),
         draft=RecordedDraft.model_validate(draft_of(plan.draft)) if plan.draft else None,
+        adapters=tuple(
+            RecordedAdapter.model_validate(adapter_entry(one)) for one in facts.adapters
+        ),
         base=RecordedBase(
             reference=base.reference, digest=base.digest, platform=str(base.platform)
         ),
@@ -181,6 +188,22 @@ def draft_of(draft: Draft) -> dict[str, str | int]:
         "name": pinned.name if pinned else "",
         "revision": pinned.revision if pinned else "",
         "license": draft.license,
+    }
+    return {key: value for key, value in found.items() if value}
+
+
+def adapter_entry(adapter: Adapter) -> dict[str, str | int]:
+    """Return an adapter's pinned reference and rank as documents spell them. No local paths."""
+    pinned = adapter.ref
+    weights = next((file.sha256 for file in adapter.files if file.path == WEIGHTS), "")
+    found: dict[str, str | int] = {
+        "name": adapter.name,
+        "source": pinned.source,
+        "model": pinned.name,
+        "revision": pinned.revision,
+        "rank": adapter.max_rank,
+        "sha256": weights,
+        "trained_on": adapter.base,
     }
     return {key: value for key, value in found.items() if value}
 

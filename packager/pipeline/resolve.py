@@ -19,6 +19,7 @@ from packager.core.version import __version__
 from packager.core.workload import WORKLOADS, Workload, parse_workload
 from packager.optimize.drafts.request import parse_draft, spelled_kind
 from packager.optimize.quantize.method import NONE
+from packager.pipeline.adapters import find_adapters
 from packager.pipeline.services import BuildServices
 
 
@@ -42,13 +43,14 @@ def resolve(
     workload = find_workload(request.workload, services.read_workload)
     samples = find_samples(request, services)
     evaluation = _find_evaluation(request, samples, services)
+    adapters = find_adapters(request, services)
     model = find_model()
     draft_request = parse_draft_request(request.draft, services.parse_model_reference)
     draft = find_requested_draft(draft_request, draft_finder(services))
     return Facts(
         # Names such as `g5.xlarge` and `8xh100` are recorded resolved: the record is part of the
         # image.
-        request=request.model_copy(update={"instance": instance.name}),
+        request=request.model_copy(update={"instance": instance.name, **adapters.fields}),
         model=model,
         instance=instance,
         container=container,
@@ -63,6 +65,7 @@ def resolve(
         scales=None if by_headers else services.read_scales(model),
         workload=workload,
         writes_tree=services.outputs != "images",
+        adapters=adapters.found,
     )
 
 

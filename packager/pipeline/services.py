@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from packager.core.catalog import Accelerator, Rule
 from packager.core.checkpoint import QuantizedCheckpoint
+from packager.core.errors import NotFound
 from packager.core.facts import ContainerFacts
 from packager.core.image import BaseImage, ImageSpec, Platform, SealedImage, Written
 from packager.core.instance import Instance
@@ -30,6 +31,11 @@ if TYPE_CHECKING:
 
 # A published draft for a model there; drafts, as requests write them, that do not work, with why.
 KnownDraftOf = Callable[[ModelFiles, Instance, ContainerFacts, Mapping[str, str]], KnownChoice]
+
+
+def no_adapter(reference: ModelReference) -> ModelFiles:
+    """Raise: these services read no adapters."""
+    raise NotFound(f"{reference.text!r} is not read here", hint="use `packager build`")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +76,10 @@ class BuildServices(StepServices):
     # A model by its headers where `find_model` would download it; None elsewhere. Drafts likewise.
     peek_model: Callable[[ModelReference], ModelFiles | None] = lambda _: None
     peek_draft: Callable[[ModelReference], ModelFiles | None] = lambda _: None
+    # Files of an adapter; by its headers where `find_adapter` would download it, else None.
+    find_adapter: Callable[[ModelReference], ModelFiles] = no_adapter
+    peek_adapter: Callable[[ModelReference], ModelFiles | None] = lambda _: None
+    list_adapters: Callable[[str], Mapping[str, str]] = lambda _: {}  # of a directory, by name
     # Figures of the training of a head; None where there are none.
     read_training: Callable[[ModelFiles], TrainingReport | None] = lambda _: None
     measured: tuple[MeasuredRun, ...] = ()  # that the record's predictions are corrected by

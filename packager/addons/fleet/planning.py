@@ -100,6 +100,8 @@ def pinned(request: BuildRequest, planned: Planned) -> BuildRequest:
     }
     if request.draft and request.draft != AUTO:
         changes["draft"] = absolute_draft(request.draft, planned.facts.draft_request)
+    if request.adapters:
+        changes["adapters"] = {name: _absolute(ref) for name, ref in request.adapters.items()}
     for name in ("calibration", "evaluate"):
         data = getattr(request, name)
         if data and data != DEFAULT:

@@ -34,6 +34,7 @@ class SourceContext:
 
     headers_only: bool = False  # no weights are read: enough for a plan
     is_draft: bool = False
+    is_adapter: bool = False  # PEFT's files of a LoRA adapter
     trust_roots: tuple[Path, ...] = ()  # that links of a directory may lead into
     on_bytes: DownloadCallback | None = None  # called with downloaded bytes
 

@@ -62,27 +62,42 @@ SectionRow: TypeAlias = "Row[[BuildRecord], Section | None]"
 def _local_source(context: SourceContext) -> ModelSource:
     from packager.models.local import LocalSource
 
-    return LocalSource(is_draft=context.is_draft, trust_roots=context.trust_roots)
+    return LocalSource(
+        is_draft=context.is_draft,
+        is_adapter=context.is_adapter,
+        trust_roots=context.trust_roots,
+    )
 
 
 def _hub_source(context: SourceContext) -> ModelSource:
     from packager.models.hub import HubSource
 
     return HubSource(
-        headers_only=context.headers_only, is_draft=context.is_draft, on_bytes=context.on_bytes
+        headers_only=context.headers_only,
+        is_draft=context.is_draft,
+        is_adapter=context.is_adapter,
+        on_bytes=context.on_bytes,
     )
 
 
 def _hub_stream_source(context: SourceContext) -> ModelSource:
     from packager.models.hub_stream import HubStreamSource
 
-    return HubStreamSource(headers_only=context.headers_only, is_draft=context.is_draft)
+    return HubStreamSource(
+        headers_only=context.headers_only,
+        is_draft=context.is_draft,
+        is_adapter=context.is_adapter,
+    )
 
 
 def _s3_source(context: SourceContext) -> ModelSource:
     from packager.models.s3 import S3Source
 
-    return S3Source(headers_only=context.headers_only, is_draft=context.is_draft)
+    return S3Source(
+        headers_only=context.headers_only,
+        is_draft=context.is_draft,
+        is_adapter=context.is_adapter,
+    )
 
 
 def _vllm() -> ContainerFamily:

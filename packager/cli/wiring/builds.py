@@ -54,6 +54,7 @@ from packager.core.remote.s3 import S3Reader
 from packager.images.blobs import BlobReader
 from packager.images.digest_index import DigestIndex
 from packager.images.target import parse_target
+from packager.models.adapters.directory import list_adapters
 from packager.models.architectures.profile import SameModel
 from packager.models.checkpoints.gate import quantized_scales
 from packager.models.head_values import read_head_values
@@ -125,6 +126,9 @@ def services_for(settings: Settings) -> BuildServices:
         attach=lambda record, image: _attach(record, image, sinks, settings),
         created=repeat.created if repeat else created_time(settings.environment),
         find_draft=once_each(lambda reference: find_model(reference, settings, is_draft=True)),
+        find_adapter=once_each(lambda reference: find_adapter(reference, settings)),
+        peek_adapter=once_each(lambda reference: _peek_adapter(reference, settings)),
+        list_adapters=list_adapters,
         known_draft=rows.known_draft,
         instances=rows.instances(),
         smaller_checkpoints=quantized_checkpoints,
@@ -208,7 +212,12 @@ def _attach(
 
 
 def find_model(
-    reference: ModelReference, settings: Settings, *, is_draft: bool = False, step: str = ""
+    reference: ModelReference,
+    settings: Settings,
+    *,
+    is_draft: bool = False,
+    is_adapter: bool = False,
+    step: str = "",
 ) -> ModelFiles:
     """Find a model's files where its reference says; raise what its source does."""
     step = step or ("draft" if is_draft else "model")
@@ -228,6 +237,7 @@ def find_model(
     context = SourceContext(
         headers_only=settings.headers_only,
         is_draft=is_draft,
+        is_adapter=is_adapter,
         trust_roots=settings.trust_roots,
         on_bytes=None if settings.on_event is ignore else on_bytes,
     )
@@ -268,6 +278,18 @@ def _peek_model(
         return None
     peeking = replace(settings, headers_only=True)
     return find_model(reference, peeking, is_draft=is_draft, step="headers")
+
+
+def find_adapter(reference: ModelReference, settings: Settings) -> ModelFiles:
+    """Find an adapter's files where its reference says; raise what its source does."""
+    return find_model(reference, settings, is_adapter=True, step="adapter")
+
+
+def _peek_adapter(reference: ModelReference, settings: Settings) -> ModelFiles | None:
+    """Read the headers of an adapter that building would download; None of any other."""
+    if settings.headers_only or reference.source != "hub":
+        return None
+    return find_adapter(reference, replace(settings, headers_only=True))
 
 
 def _find_base(

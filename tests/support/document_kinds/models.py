@@ -137,7 +137,7 @@ MODELLED: tuple[DocumentKind, ...] = (
     ),
     modelled(
         "request",
-        3,
+        4,
         BuildRequest,
         writer="packager.addons.server.pages.form",
         read=lambda data, _place: parse_request(json.loads(data)),
