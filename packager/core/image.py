@@ -366,7 +366,11 @@ class Written:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attached:
-    """An artifact that is attached to an image: a manifest whose `subject` is the image."""
+    """An artifact that is attached to an image: a manifest whose `subject` is the image.
+
+    Signatures of earlier versions of cosign name no subject: a tag made of the digest ties them.
+    """
 
     manifest: bytes
     blobs: tuple[bytes, ...]  # all that the manifest names: configuration and layers
+    tag: str = ""  # `sha256-HEX.sig` and the like, in place of a subject

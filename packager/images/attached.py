@@ -1,5 +1,6 @@
 """Artifacts attached to an image: manifests of OCI 1.1 whose `subject` is the image.
 
+What is attached to such an artifact, its signature for instance, counts as attached to the image.
 The build record travels so, with the image and apart from its bytes: attaching changes no digest.
 Anyone with push access may attach documents.  They are read up to a limit, their digests are
 compared, and their content stays an unproven claim.
@@ -13,11 +14,15 @@ from typing import Any
 
 from packager.core.errors import ProtocolFailed
 from packager.core.image import MEDIA_MANIFEST, Attached, Descriptor
-from packager.images.oci import canonical_json, parse_manifest, parse_object, sha256
+from packager.images.oci import canonical_json, parse_manifest, sha256
 
 MEDIA_RECORD = "application/vnd.packager.record.v1+json"
 MAX_ATTACHED = 16  # artifacts of one type at one image
-MAX_BYTES = 16 * 1024 * 1024  # of one artifact, with its blobs
+MAX_BYTES = 16 * 1024 * 1024  # of one artifact that is read, with its blobs
+MAX_COPIED_BYTES = 128 * 1024 * 1024  # of one that is copied; cosign takes no larger ones
+MAX_COPIED = 256  # artifacts of one image that are copied, whatever their types
+DEEPEST = 3  # artifacts of artifacts of an image's artifacts
+VERSION = "dev.packager.version"  # annotation of artifacts that packager made
 _EMPTY, _EMPTY_TYPE = b"{}", "application/vnd.oci.empty.v1+json"
 
 
@@ -71,21 +76,43 @@ def parse_artifact(manifest: bytes) -> ArtifactManifest:
     )
 
 
-def collect(manifest: bytes, subject: str, fetch: Callable[[Descriptor], bytes]) -> Attached:
-    """Return an artifact with its blobs; raise `ProtocolFailed` for one of another image."""
+def longest_of(artifact_type: str) -> int:
+    """Return how many bytes an artifact may have: more where all are asked for, to be copied."""
+    return MAX_BYTES if artifact_type else MAX_COPIED_BYTES
+
+
+def collect(
+    manifest: bytes,
+    subject: str,
+    fetch: Callable[[Descriptor], bytes],
+    *,
+    tag: str = "",
+    most: int = MAX_BYTES,
+) -> Attached:
+    """Return an artifact with its blobs; raise `ProtocolFailed` for one of another image.
+
+    One that is tied by a `tag` names no subject.
+    """
     parsed = parse_artifact(manifest)
-    if parsed.subject != subject:
+    if not tag and parsed.subject != subject:
         raise ProtocolFailed(
             f"an artifact that is listed as attached to {subject} names another image",
             hint="ask whoever pushes to that repository",
         )
-    if len(manifest) + parsed.size > MAX_BYTES:
+    if len(manifest) + parsed.size > most:
         raise ProtocolFailed(
-            f"an attached artifact has {parsed.size} bytes, more than {MAX_BYTES}",
+            f"an attached artifact has {parsed.size} bytes, more than {most}",
             hint="copy it with a tool for artifacts, such as oras",
         )
     wanted = {blob.digest: blob for blob in parsed.blobs}
-    return Attached(manifest=manifest, blobs=tuple(map(fetch, wanted.values())))
+    return Attached(manifest=manifest, blobs=tuple(map(fetch, wanted.values())), tag=tag)
+
+
+def is_made_here(artifact: Attached) -> bool:
+    """Return whether packager made the artifact, unsigned: its record, SBOM or provenance."""
+    parsed = parse_artifact(artifact.manifest)
+    own_type = parsed.artifact_type.startswith("application/vnd.packager.")
+    return not artifact.tag and (own_type or VERSION in parsed.annotations)
 
 
 def document_of(artifact: Attached, media_type: str) -> bytes | None:
@@ -96,12 +123,6 @@ def document_of(artifact: Attached, media_type: str) -> bytes | None:
         return None
     by_digest = {sha256(blob): blob for blob in artifact.blobs}
     return by_digest.get(layers[0].digest)
-
-
-def type_of(artifact: Attached) -> str:
-    """Return the type of an artifact."""
-    found = parse_object(artifact.manifest, "manifest").get("artifactType")
-    return found if isinstance(found, str) else parse_artifact(artifact.manifest).artifact_type
 
 
 def _described(data: bytes, media_type: str) -> dict[str, object]:

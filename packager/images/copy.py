@@ -52,14 +52,16 @@ def copy_image(
 def copy_attached(source: OpenImage, written: Written, attach: Attach, warn: Warn) -> int:
     """Attach to the copy what is attached to the source; return how many artifacts there are.
 
-    A view is another image, to which they do not refer.
+    Referrers and signature tags of anybody are taken along, one after the other: each may be
+    large. A view is another image, to which they do not refer.
     """
     if written.image.digest != source.image.digest:
         return 0
-    found = source.attached(on_warning=warn)
-    if found:
-        attach(written.image, found)
-    return len(found)
+    count = 0
+    for artifact in source.read_attached("", warn):
+        attach(written.image, (artifact,))
+        count += 1
+    return count
 
 
 def _described(source: OpenImage, image: StoredImage) -> ImageSpec:

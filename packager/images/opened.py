@@ -5,7 +5,7 @@ Only documents are read; layers stay where they are until a sink needs them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from packager.images.oci import LAYER_TYPES
 from packager.images.stored import StoredImage, parse_stored
 
 Warn = Callable[[str], None]
-ReadAttached = Callable[[str, Warn], tuple[Attached, ...]]  # of a type; "" means all
+ReadAttached = Callable[[str, Warn], Iterator[Attached]]  # of a type; "" means all
 
 if TYPE_CHECKING:
     from packager.images.registry.clients import RegistryClients
@@ -32,7 +32,7 @@ class OpenImage:
     mount_from: str = ""  # `HOST/REPOSITORY` whose registry can take layers over by itself
     offered: tuple[str, ...] = ()  # platforms, if the reference is to several images
     claims: tuple[Claim, ...] = ()  # about its layers, proven with the key at hand
-    read_attached: ReadAttached = lambda _type, _warn: ()
+    read_attached: ReadAttached = lambda _type, _warn: iter(())
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -54,7 +54,7 @@ class OpenImage:
 
         Anyone with push access may attach: the content is an unproven claim.
         """
-        return self.read_attached(artifact_type, on_warning)
+        return tuple(self.read_attached(artifact_type, on_warning))
 
 
 def open_layout(target: LayoutTarget, platform: Platform) -> OpenImage:

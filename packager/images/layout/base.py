@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from packager.core.errors import NotFound, PackagerError, ProtocolFailed
+from packager.core.errors import NotFound, ProtocolFailed
 from packager.core.events import ignore
 from packager.core.files.atomic import read_regular
 from packager.core.image import Attached, BaseImage, Blob, Descriptor, FileRange, Platform
 from packager.core.references import DEFAULT_TAG, ImageTarget, LayoutTarget
 from packager.core.suggestions import guessed
-from packager.images.attached import MAX_ATTACHED, MAX_BYTES, collect, type_of
-from packager.images.layout.sink import (
-    REF_NAME,
-    REGISTRY,
-    SPARSE_BASE,
-    attached_to,
-)
+from packager.images.layout.artifacts import REF_NAME, is_artifact, read_attached
+from packager.images.layout.sink import REGISTRY, SPARSE_BASE
 from packager.images.oci import (
     LONGEST_DOCUMENT,
-    is_digest,
     is_index,
     parse_base,
     parse_descriptor,
@@ -63,26 +57,19 @@ class LayoutImage:
     config: bytes
     offered: tuple[str, ...] = ()  # platforms, if the name refers to several images
     base_from: str = ""  # where the base's layers are, in a layout written without them
-    named: tuple[str, ...] = ()  # manifests that may be of artifacts attached to the image
+    entries: tuple[Mapping[str, Any], ...] = ()  # of `index.json`
+    entry: Mapping[str, Any]  # the image's
 
     def attached(
         self, artifact_type: str = "", on_warning: Callable[[str], None] = ignore
-    ) -> tuple[Attached, ...]:
-        """Read what is attached to the image; warn of what cannot be read."""
+    ) -> Iterator[Attached]:
+        """Yield what is attached to the image; warn of what cannot be read."""
+
+        def read(digest: str, most: int) -> bytes:
+            return _checked(self.root, digest, most)
+
         subject = sha256(self.manifest)
-        found = []
-        for digest in self.named:
-            try:
-                manifest = _checked(self.root, digest, LONGEST_DOCUMENT)
-                artifact = collect(
-                    manifest, subject, lambda blob: _checked(self.root, blob.digest, MAX_BYTES)
-                )
-            except PackagerError as error:
-                on_warning(f"attached artifact {digest} is left out: {error.message}")
-                continue
-            if artifact_type in ("", type_of(artifact)):
-                found.append(artifact)
-        return tuple(found)
+        yield from read_attached(self.entries, self.entry, subject, artifact_type, read, on_warning)
 
     @property
     def mount_from(self) -> str:
@@ -143,20 +130,9 @@ def read_documents(target: LayoutTarget, platform: Platform) -> LayoutImage:
         config=config,
         offered=offered,
         base_from=base_from if isinstance(base_from, str) else "",
-        named=tuple(_artifacts_in(entries, entry)[:MAX_ATTACHED]),
+        entries=tuple(entries),
+        entry=entry,
     )
-
-
-def _artifacts_in(entries: Sequence[Mapping[str, Any]], image: Mapping[str, Any]) -> list[str]:
-    """Return the manifests of what is attached: as we name them, and as entries, as ORAS does."""
-    others = [str(entry.get("digest")) for entry in entries if _is_artifact(entry)]
-    return [*attached_to(image), *filter(is_digest, others)]
-
-
-def _is_artifact(entry: Mapping[str, Any]) -> bool:
-    """Whether an entry is an attached artifact, not an image that a name refers to."""
-    named = (entry.get("annotations") or {}).get(REF_NAME)
-    return not named and isinstance(entry.get("artifactType"), str)
 
 
 def _choose(
@@ -165,7 +141,7 @@ def _choose(
     """Find the image of this tag; without one `latest`, or the only image that there is."""
     tag = written or DEFAULT_TAG
     if len(entries) > 1:
-        entries = [entry for entry in entries if not _is_artifact(entry)] or entries
+        entries = [entry for entry in entries if not is_artifact(entry)] or entries
     names = [(entry.get("annotations") or {}).get(REF_NAME, "") for entry in entries]
     if tag in names:
         return entries[names.index(tag)]

@@ -37,7 +37,14 @@ from packager.core.image import (
 from packager.core.ports import ImageSink
 from packager.core.references import DEFAULT_TAG, LayoutTarget
 from packager.core.units import decimal
-from packager.images.attached import MAX_ATTACHED
+from packager.images.layout.artifacts import (
+    ATTACHED,
+    KIND,
+    REF_NAME,
+    attached_to,
+    with_attached,
+    without_images,
+)
 from packager.images.layout.blobs import WRITE_AGAIN, BlobFile, LinkedBlob
 from packager.images.oci import (
     LONGEST_DOCUMENT,
@@ -48,8 +55,6 @@ from packager.images.oci import (
 )
 from packager.images.sharing import BLOCK, linkable, share_extents
 
-REF_NAME = "org.opencontainers.image.ref.name"
-ATTACHED = "dev.packager.attached"  # manifests of artifacts whose subject the image is
 SPARSE_BASE = "dev.packager.sparse-base"  # from where to get the layers that are not here
 REGISTRY = "registry://"
 _LAYOUT_FILE = b'{"imageLayoutVersion":"1.0.0"}'
@@ -175,34 +180,34 @@ class LayoutSink(ImageSink):
         return ImageRef(target=self.target, name=f"oci:{self.root}:{self.tag}", digest=image.digest)
 
     def attach(self, image: SealedImage, artifacts: Sequence[Attached]) -> None:
-        """Keep artifacts beside the image, and name them in its entry of `index.json`.
-
-        They get no entries of their own: programs that take the one image of a layout, such as
-        `skopeo copy oci:DIR`, would find several.
-        """
+        """Keep artifacts beside the image, and name them in `index.json`."""
         with explain_disk_errors(self.root):
             self._enter()
             try:
                 index = self._index()
-                for entry in index["manifests"]:
-                    if entry.get("digest") == image.digest:
-                        self._name_attached(entry, artifacts)
+                before = index["manifests"]
+                index["manifests"], blobs = with_attached(
+                    before, image.digest, artifacts, self._small_blob
+                )
+                for blob in blobs:
+                    self._put(sha256(blob), blob)
                 data = json.dumps(index, separators=(",", ":")).encode()
                 write_atomically(self.root / _INDEX_FILE, data)
+                after = self._reachable(index["manifests"])
+                self._unlink(self._reachable(before) - after)
             finally:
                 self._release()
 
-    def _name_attached(self, entry: dict[str, Any], artifacts: Sequence[Attached]) -> None:
-        """Write the artifacts' blobs, and add their digests to the image's entry."""
-        noted = entry.get("annotations") or {}
-        named = attached_to(entry)
-        for artifact in artifacts:
-            for blob in (*artifact.blobs, artifact.manifest):
-                self._put(sha256(blob), blob)
-            named.append(sha256(artifact.manifest))
-        newest = list(dict.fromkeys(reversed(named)))[:MAX_ATTACHED]
-        if newest:
-            entry["annotations"] = {**noted, ATTACHED: " ".join(reversed(newest))}
+    def _small_blob(self, digest: str, most: int) -> bytes:
+        """Read a document of the layout; raises `ProtocolFailed` for a damaged or missing one."""
+        data = b""
+        with suppress(OSError):
+            data = read_regular(self.path_of(digest), most)
+        if sha256(data) != digest:
+            raise ProtocolFailed(
+                f"blob {digest} in {str(self.root)!r} is damaged", hint=WRITE_AGAIN
+            )
+        return data
 
     def abandon(self) -> None:
         """Remove what this build wrote and no image names: the index may have been replaced."""
@@ -261,10 +266,13 @@ class LayoutSink(ImageSink):
         """Return only the blobs of killed builds: other programs may be writing here."""
         return self._here() - self._before if self._was_killed else set()
 
-    def _remove(self, digests: Set[str]) -> None:
+    def _unlink(self, digests: Set[str]) -> None:
         for digest in digests:
             with suppress(OSError):
                 self.path_of(digest).unlink()
+
+    def _remove(self, digests: Set[str]) -> None:
+        self._unlink(digests)
         (self.root / _UNFINISHED).unlink(missing_ok=True)
 
     def _release(self) -> None:
@@ -370,8 +378,15 @@ class LayoutSink(ImageSink):
         for other in index["manifests"]:
             same_name = (other.get("annotations") or {}).get(REF_NAME) == self.tag
             (replaced if same_name else kept).append(other)
-            if same_name and other.get("digest") == image.digest and attached_to(other):
-                entry["annotations"][ATTACHED] = " ".join(attached_to(other))
+            if same_name and other.get("digest") == image.digest:
+                noted = other.get("annotations") or {}
+                entry["annotations"] |= {
+                    key: noted[key] for key in (ATTACHED, KIND) if key in noted
+                }
+        still = {one.get("digest") for one in (*kept, entry)}
+        gone = {str(one.get("digest")) for one in replaced} - still
+        kept, orphaned = without_images(kept, gone, self._small_blob)
+        replaced += orphaned
         index["manifests"] = [*kept, entry]
         self._note(self._before - self._reachable(replaced))
         write_atomically(self.root / _INDEX_FILE, json.dumps(index, separators=(",", ":")).encode())
@@ -400,14 +415,6 @@ class LayoutSink(ImageSink):
                 found |= _digests([document.get("config"), *_listed(document, "layers")])
                 waiting += _listed(document, "manifests")
         return found
-
-
-def attached_to(entry: object) -> list[str]:
-    """Return the manifests of artifacts that an entry of an index names, as far as they are."""
-    annotations = entry.get("annotations") if isinstance(entry, dict) else None
-    named = annotations.get(ATTACHED) if isinstance(annotations, dict) else None
-    words = named.split() if isinstance(named, str) else []
-    return [word for word in words if is_digest(word)]
 
 
 def _listed(document: Mapping[str, Any], name: str) -> list[object]:

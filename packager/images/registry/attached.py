@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 
 from packager.core.documents import shorten
-from packager.core.errors import PackagerError
+from packager.core.errors import PackagerError, ProtocolFailed
 from packager.core.events import ignore
-from packager.core.image import Attached, Descriptor
-from packager.images.attached import MAX_ATTACHED, collect, parse_artifact
+from packager.core.image import MEDIA_MANIFEST, Attached, Descriptor
+from packager.images.attached import (
+    DEEPEST,
+    MAX_ATTACHED,
+    MAX_COPIED,
+    collect,
+    longest_of,
+    parse_artifact,
+)
 from packager.images.claims import MEDIA_CLAIMS
-from packager.images.oci import sha256
+from packager.images.oci import parse_manifest, sha256
 from packager.images.registry.client import RegistryClient
+from packager.images.registry.failures import NotInRegistry
 from packager.images.registry.referrers import attach, referrers
+from packager.images.registry.transport import ATTEMPTS
 from packager.images.registry.upload import put_blob
+from packager.images.signature_tags import SUFFIXES, merge_tagged, signature_tag
 
-MAX_COPIED = 64  # artifacts of one image, whatever their types
-MAX_TOGETHER = 64 * 1024 * 1024  # bytes of them: they are held in memory
+Warn = Callable[[str], None]
 
 
 def too_many_attached(count: int) -> PackagerError:
@@ -37,6 +47,9 @@ def put_attached(
 ) -> None:
     """Attach artifacts to the image that they name, unless they are attached already."""
     for artifact in artifacts:
+        if artifact.tag:
+            _put_tagged(client, repository, artifact, on_sent)
+            continue
         parsed = parse_artifact(artifact.manifest)
         listed = referrers(client, repository, parsed.subject, parsed.artifact_type)
         if any(one.digest == sha256(artifact.manifest) for one in listed):
@@ -48,47 +61,93 @@ def put_attached(
         attach(client, repository, artifact.manifest)
 
 
+def _put_tagged(
+    client: RegistryClient, repository: str, added: Attached, on_sent: Callable[[int], None]
+) -> None:
+    """Store an artifact under its tag, beside other signers' layers that are there.
+
+    The tag has no lock, so after writing it we look whether our layers are still there.
+    """
+    for attempt in range(1, ATTEMPTS + 1):
+        merged = _merged(client, repository, added)
+        if merged is None:
+            return
+        for blob in merged.blobs:
+            put_blob(client, repository, blob, on_sent=on_sent)
+        client.put_manifest(repository, added.tag, merged.manifest, MEDIA_MANIFEST)
+        if _merged(client, repository, added) is None:
+            return
+        client.transport.pause(attempt)
+    raise ProtocolFailed(
+        f"{client.host!r} does not keep what is stored under {added.tag!r}",
+        hint="others sign the same image all the time; try again later",
+    )
+
+
+def _merged(client: RegistryClient, repository: str, added: Attached) -> Attached | None:
+    """Return what to store under the tag; None where all of it is there."""
+    try:
+        there = client.get_manifest(repository, added.tag).data
+    except NotInRegistry:
+        return added
+    if there == added.manifest:
+        return None
+    config = parse_manifest(added.tag, there).config
+    return merge_tagged(there, client.get_blob(repository, config.digest, config.size), added)
+
+
 def fetch_attached(
     client: RegistryClient,
     repository: str,
     subject: str,
     artifact_type: str = "",
-    on_warning: Callable[[str], None] = ignore,
-) -> tuple[Attached, ...]:
-    """Read what is attached to a digest; warn of what cannot be read.
-
-    Claims about layers are left out: they hold for one repository, and a sink makes its own.
-    """
-    try:
-        listed = referrers(client, repository, subject, artifact_type)
-    except PackagerError as error:
-        on_warning(f"what is attached to {subject} cannot be listed: {error.message}")
-        return ()
-    wanted = [one.digest for one in listed if one.artifact_type != MEDIA_CLAIMS]
-    if len(wanted) > MAX_COPIED:
-        on_warning(f"{len(wanted)} artifacts are attached to {subject}; {MAX_COPIED} are read")
-    return tuple(_read_each(client, repository, subject, wanted[:MAX_COPIED], on_warning))
-
-
-def _read_each(
-    client: RegistryClient,
-    repository: str,
-    subject: str,
-    digests: Sequence[str],
-    on_warning: Callable[[str], None],
+    on_warning: Warn = ignore,
 ) -> Iterator[Attached]:
+    """Yield what is attached to a digest; warn of what cannot be read.
+
+    Without a type all of it: also what is attached to these artifacts, and what tags tie to
+    the digest.  Claims about layers are left out: they hold for one repository, and a sink makes
+    its own.
+    """
+
     def fetch(blob: Descriptor) -> bytes:
         return client.get_blob(repository, blob.digest, blob.size)
 
-    read = 0
-    for digest in digests:
-        if read > MAX_TOGETHER:
-            on_warning(f"what is attached to {subject} is too large to be read whole")
+    most = longest_of(artifact_type)
+    listed = _each_listed(client, repository, subject, artifact_type, on_warning)
+    for count, (digest, of, tag) in enumerate(listed):
+        if count >= MAX_COPIED:
+            on_warning(f"{count} artifacts attached to {subject} are read, others are left out")
             return
         try:
-            found = collect(client.get_manifest(repository, digest).data, subject, fetch)
+            manifest = client.get_manifest(repository, tag or digest).data
+            yield collect(manifest, of, fetch, tag=tag, most=most)
         except PackagerError as error:
             on_warning(f"attached artifact {shorten(digest, 80)} is left out: {error.message}")
-            continue
-        read += len(found.manifest) + sum(map(len, found.blobs))
-        yield found
+
+
+def _each_listed(
+    client: RegistryClient, repository: str, subject: str, artifact_type: str, on_warning: Warn
+) -> Iterator[tuple[str, str, str]]:
+    """Yield digests of artifacts with the digest that they are attached to, and their tags."""
+    level, seen = [subject], {subject}
+    for _ in range(1 if artifact_type else DEEPEST):
+        following = []
+        for of in level:
+            try:
+                listed = referrers(client, repository, of, artifact_type)
+            except PackagerError as error:
+                on_warning(f"what is attached to {of} cannot be listed: {error.message}")
+                continue
+            for one in listed:
+                if one.digest not in seen and one.artifact_type != MEDIA_CLAIMS:
+                    seen.add(one.digest)
+                    following.append(one.digest)
+                    yield one.digest, of, ""
+        level = following
+    for suffix in () if artifact_type else SUFFIXES:
+        tag = signature_tag(subject, suffix)
+        with suppress(PackagerError):
+            found = client.head_manifest(repository, tag)
+            if found is not None:
+                yield found.digest, subject, tag
