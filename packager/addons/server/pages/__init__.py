@@ -1,4 +1,4 @@
-"""Pages of the server for people: jobs, benchmarks, lineage, the cache and endpoints.
+"""Pages of the server for people: home, jobs, images, benchmarks, lineage, cache, endpoints.
 
 They are rendered here and work without scripts; every change is a request of the API.
 """
@@ -11,9 +11,12 @@ from packager.addons.server.pages.benchmarks import BenchmarkPages
 from packager.addons.server.pages.caches import CachePages
 from packager.addons.server.pages.create import NewJobPages
 from packager.addons.server.pages.endpoints import EndpointPages
+from packager.addons.server.pages.home import HomePage
+from packager.addons.server.pages.images import ImagePages
 from packager.addons.server.pages.jobs import JobPages
 from packager.addons.server.pages.lineage import LineagePages
 from packager.addons.server.pages.live import LivePages
+from packager.addons.server.pages.recorded import RecordedBuilds
 from packager.addons.server.pages.site import ROOT, Call, Handler, Site, asset
 from packager.addons.server.services import ServeServices
 
@@ -36,16 +39,15 @@ def mount_site(application: web.Application, site: Site) -> None:
 def site_routes(site: Site) -> list[web.RouteDef]:
     """Return the routes of a site, each behind the checks of all pages."""
     jobs, live, new = JobPages(site), LivePages(site), NewJobPages(site)
-    benchmarks, caches, endpoints = BenchmarkPages(site), CachePages(site), EndpointPages(site)
-    lineage = LineagePages(site)
+    builds = RecordedBuilds(site.services.state.parent / "records")
+    benchmarks, caches, lineage = BenchmarkPages(site), CachePages(site), LineagePages(site)
+    endpoints, images = EndpointPages(site, builds), ImagePages(site, builds)
+    home = HomePage(site, builds)
     job, endpoint = "/jobs/{kind}/{name:[^/]+}", "/endpoints/{name}"
 
-    async def home(_: web.Request) -> web.Response:
-        return site.see("jobs")
-
     gets: dict[str, Handler] = {
-        "": home,
-        "/": home,
+        "": home.show,
+        "/": home.show,
         r"/{asset:ui\.css|ui\.js|icon\.svg}": asset,
         "/jobs": jobs.list,
         "/jobs/events": live.jobs,
@@ -53,6 +55,8 @@ def site_routes(site: Site) -> list[web.RouteDef]:
         job: jobs.show,
         f"{job}/log": jobs.log,
         f"{job}/events": live.job,
+        "/images": images.list,
+        "/images/compare": images.compare,
         "/benchmarks": benchmarks.list,
         "/benchmarks/compare": benchmarks.compare,
         "/caches": caches.show,

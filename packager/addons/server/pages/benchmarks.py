@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -22,6 +21,7 @@ from packager.addons.bench.report_page import when_words, workload_words
 from packager.addons.bench.tables import OUTPUT, value
 from packager.addons.server.jobs.values import JobQuery
 from packager.addons.server.pages.numbered import links_of, page_number
+from packager.addons.server.pages.recorded import record_files
 from packager.addons.server.pages.site import ROOT, Site
 from packager.core.bench import BenchReport
 from packager.core.command_line import command_text
@@ -121,13 +121,8 @@ class BenchmarkPages:
                 yield place
 
     def _records(self) -> Iterator[ReportPlace]:
-        folder = self.site.services.state.parent / "records"
-        with suppress(OSError), os.scandir(folder) as entries:
-            for entry in entries:
-                stem, _, kind = entry.name.partition(".")
-                if kind == "json" and _RECORD.fullmatch(stem):
-                    with suppress(OSError):
-                        yield ReportPlace(f"record/{stem}", entry.path, entry.stat().st_mtime)
+        for one in record_files(self.site.services.state.parent / "records"):
+            yield ReportPlace(f"record/{one.digest}", one.path, one.changed)
 
     def _jobs(self) -> Iterator[ReportPlace]:
         """Yield the reports of benchmark jobs that are complete."""

@@ -19,6 +19,7 @@ from packager.addons.server.pages.job_views import can_run, job_path, minute, re
 from packager.addons.server.pages.logs import log_text
 from packager.addons.server.pages.numbered import turn
 from packager.addons.server.pages.prompts import PromptAnswer, ask
+from packager.addons.server.pages.recorded import RecordedBuilds
 from packager.addons.server.pages.site import ROOT, Site
 from packager.addons.server.sagemaker.answers import recommended_image
 from packager.core.errors import PackagerError
@@ -30,6 +31,7 @@ NOSCRIPT_REFRESH_S = 5
 VARIANT = "AllTraffic"
 MOST_PROMPT = 20_000
 _NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}", re.ASCII)
+_ODD = re.compile(r"[^a-zA-Z0-9-]+", re.ASCII)
 _TONES = {"InService": "yes", "Failed": "error", "Deleting": "warning"}
 _SETTLED = ("InService", "Failed")
 _LABELS = {"name": "Name", "image": "Image", "data": "Model files", "environment": "Environment"}
@@ -40,6 +42,7 @@ class EndpointPages:
     """Handlers of the pages."""
 
     site: Site
+    builds: RecordedBuilds
 
     async def list(self, request: web.Request) -> web.Response:
         """Show a page of the endpoints."""
@@ -66,14 +69,18 @@ class EndpointPages:
         return self.site.page(request, "endpoints.html.j2", values, section="endpoints")
 
     async def form(self, request: web.Request) -> web.Response:
-        """Show the form of a new endpoint, filled from a job's result."""
+        """Show the form of a new endpoint, filled from the result of a job or a build."""
         job = await self._job(request)
+        digest = request.query.get("build", "")
         filled = {"name": "", "image": "", "data": "", "environment": ""}
         images: list[str] = []
-        if job is not None:
-            record = await asyncio.to_thread(record_of, job)
+        if job is not None or digest:
+            record = await asyncio.to_thread(
+                lambda: record_of(job) if job else self.builds.find(digest)
+            )
             images = [recommended_image(record)] if record and can_run(record) else []
-            filled |= {"name": job.name, "image": images[0] if images else ""}
+            name = job.name if job else _ODD.sub("-", record.served_name if record else "")
+            filled |= {"name": name.strip("-")[:63], "image": images[0] if images else ""}
             if record is not None and (not record.images or record.request.weights == "mounted"):
                 buckets = [one.target for one in record.trees if parse_bucket_place(one.target)]
                 filled["data"] = buckets[0] if buckets else ""

@@ -44,8 +44,10 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 SECTIONS = (
+    ("home", "Home"),
     ("jobs", "Jobs"),
     ("new", "New job"),
+    ("images", "Images"),
     ("benchmarks", "Benchmarks"),
     ("lineage", "Lineage"),
     ("caches", "Cache"),

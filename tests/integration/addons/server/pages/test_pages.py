@@ -289,6 +289,37 @@ def test_an_image_that_reads_its_model_is_deployed_with_the_files(
     assert f'value="{data}"' in re.findall(r'<input[^>]*name="data"[^>]*>', text)[0]
 
 
+def test_builds_are_listed_with_what_can_be_done_next(
+    visitor: Visitor, services: ServeServices
+) -> None:
+    folder = services.state.parent / "records"
+    folder.mkdir()
+    for number, target in enumerate(("docker:shop:1", "oci:out")):
+        digest = f"sha256:{f'{number:02}' * 32}"
+        record = build_record(
+            request={"model": HOSTILE, "instance": "ml.g5.xlarge", "quantize": "awq"},
+            images=(RecordedImage(target=target, name=target, digest=digest),),
+            digest=digest,
+            served_name=HOSTILE,
+        )
+        (folder / f"{digest[7:]}.json").write_bytes(record_document(record))
+    (folder / f"{'ff' * 32}.json").write_text("{}")
+
+    home, images = (visitor.get(path)[2] for path in ("/ui/", "/ui/images"))
+
+    for text in (home, images):
+        assert "<script>alert" not in text
+        assert text.count("<td>vllm 0.27.1, awq</td>") == 2
+        assert len(re.findall(r'<td( class="n")?>1.41</td>', text)) == 2
+    assert re.findall(r'href="/ui/endpoints/new\?build=sha256%3A(\d\d)', images) == ["00"]
+    again = re.findall(
+        r'href="/ui/jobs/new\?model=[^"]*instance=ml.g5.xlarge&amp;quantize=awq', images
+    )
+    assert len(again) == 2
+    form = visitor.get(f"/ui/endpoints/new?build=sha256:{'00' * 32}")[2]
+    assert 'value="docker:shop:1"' in form or 'value="shop:1"' in form
+
+
 def test_a_job_shows_its_states_and_what_they_say(visitor: Visitor, jobs: MadeUpJobs) -> None:
     states = tuple(
         variant(name, levels=(1, 16), tpot_ms=tpot, ttft_ms=50.0)
