@@ -47,6 +47,11 @@ def load_measured(files: tuple[Path, ...]) -> tuple[MeasuredRun, ...]:
 
 
 def _platform(context: click.Context, parameter: click.Parameter, text: str) -> Platform:  # noqa: ARG001
+    return parse_platform(text)
+
+
+def parse_platform(text: str) -> Platform:
+    """Return the platform of a text such as `linux/arm64`; raise `UsageError` for another."""
     system, slash, architecture = text.partition("/")
     if not (system and slash and architecture) or "/" in architecture:
         raise UsageError(f"--platform {text!r} is not OS/ARCHITECTURE", hint="such as linux/arm64")

@@ -132,9 +132,18 @@ class SpeculationRejected(PackagerError):
 
 
 class BenchRejected(PackagerError):
-    """A server kept the limits less often than was demanded. The figures were printed."""
+    """A server kept the limits less often than was demanded.
+
+    `figures` is the report as a JSON object: `core.bench.BenchReport`.
+    """
 
     exit_code = 7
+
+    def __init__(
+        self, message: str, *, hint: str = "", figures: Mapping[str, object] | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.figures = figures or {}
 
 
 class NotCached(PackagerError):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -28,10 +26,8 @@ from packager.cli.options import (
 )
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.project import MARK
-from packager.cli.run.containers import ContainerSpec, Started, check_free, find_engine, started
-from packager.cli.run.fits_this_machine import not_this_machine, why_not_here
-from packager.cli.run.images import find_packaged
-from packager.cli.run.names import check_name, image_name, run_name
+from packager.cli.run.containers import ContainerSpec, Started, find_engine
+from packager.cli.run.names import check_name
 from packager.cli.run.report import (
     Serving,
     end_lines,
@@ -39,37 +35,25 @@ from packager.cli.run.report import (
     serving_document,
     serving_lines,
 )
-from packager.cli.run.serving import wait_for_end, wait_until_ready
+from packager.cli.run.serving import wait_for_end
+from packager.cli.run.starting import (
+    RunOptions,
+    check_runnable,
+    container_of_image,
+    container_of_model,
+    start,
+)
 from packager.cli.shared_options import catalog_option, format_option, registry_options
 from packager.cli.terminal import note_lines, print_json, print_lines, print_text, warn
-from packager.cli.wiring.bases import build_missing_base
-from packager.cli.wiring.builds import parse_model_reference, services_for
-from packager.cli.wiring.settings import Settings, settings_for, state_dir
+from packager.cli.wiring.settings import Settings
 from packager.core.command_line import flag_of
 from packager.core.errors import UsageError
-from packager.core.events import EventSink, StepEvent, StepState, followed_by
+from packager.core.events import EventSink
 from packager.core.instance import LOCAL
-from packager.core.plan import Plan
 from packager.core.request import BuildRequest
-from packager.core.stopping import PLATFORM_GRACE_S
 from packager.images.target import is_image
-from packager.models.local import refuse_missing_directory
-from packager.pipeline import pipeline
-from packager.pipeline.report import brief_lines
-from packager.pipeline.stages import FIRST_STAGES
 
 _NOT_HERE = ("model", "outputs", "weights")  # of a request: the argument, or for images alone
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
-    """Options of the command line for the container."""
-
-    name: str | None
-    port: int | None
-    env: Mapping[str, str]
-    deadline_s: float
-    detach: bool
 
 
 @click.command()
@@ -157,14 +141,14 @@ def run(
     with ExitStack() as ending, hangup_interrupts():
         if model is not None and request is None:
             _refuse_options(given, request_file)
-            wanted = _of_image(engine, model, asked, Settings(**own))
+            wanted = container_of_image(engine, model, asked, Settings(**own))
             build: Callable[[EventSink], list[str]] | None = None
         else:
             assert request is not None
-            wanted, build = _of_model(engine, request, asked, own, say)
+            wanted, build = container_of_model(engine, request, asked, own, say)
         with shown_progress(progress, quiet=quiet, as_json=as_json) as on_event:
             built = build(on_event) if build is not None else []
-            server, serving = _start(engine, wanted, asked, ending, on_event)
+            server, serving = start(engine, wanted, asked, ending, on_event)
         say(*built)
         _serve(server, serving, wanted, say, as_json=as_json)
 
@@ -185,14 +169,7 @@ def _request(model: str | None, request_file: Path | None, given: dict[str, Any]
     if given["instance"] is None and request_file is None:
         given["instance"] = LOCAL
     request = make_request(request_file, model=model, **given)
-    if request.weights == "mounted":
-        raise UsageError(
-            "mounted weights are not there to be served",
-            hint="leave --weights mounted out of the request to run it here",
-        )
-    if request.base == "scratch":
-        raise UsageError("a base that is empty has no server to run", hint="leave --base out")
-    refuse_missing_directory(parse_model_reference(request.model))
+    check_runnable(request)
     return request
 
 
@@ -205,92 +182,6 @@ def _refuse_options(given: Mapping[str, Any], request_file: Path | None) -> None
             f"{named[0]} cannot be combined with an image, which is built already",
             hint="give the model in place of the image, or leave the option out",
         )
-
-
-def _of_image(engine: Any, text: str, asked: RunOptions, settings: Settings) -> ContainerSpec:
-    """Return the container of an image that is there."""
-    image = find_packaged(engine, text, state_dir(os.environ))
-    services = services_for(settings)
-    here, wished = services.find_instance(LOCAL), services.find_instance(image.instance)
-    if reason := why_not_here(wished, here):
-        raise not_this_machine(image.instance, reason, f"packager push {image.name} HOST/NAME:TAG")
-    name = asked.name or run_name(image.model or image.name.partition(":")[0])
-    check_free(engine, name, asked.port)
-    return ContainerSpec(
-        name=name,
-        image=image.name,
-        model=image.model,
-        port=asked.port,
-        env=asked.env,
-        gpus=here.kind == "nvidia",
-        grace_s=image.grace_s,
-    )
-
-
-def _of_model(
-    engine: Any,
-    request: BuildRequest,
-    asked: RunOptions,
-    own: dict[str, Any],
-    say: Callable[[str], None],
-) -> tuple[ContainerSpec, Callable[[EventSink], list[str]]]:
-    """Plan; return the container, and what builds its image: the line that `build` runs."""
-    planning = replace(settings_for(request), **own, headers_only=True)
-    services = services_for(planning)
-    here = services.find_instance(LOCAL)
-    if reason := why_not_here(services.find_instance(request.instance), here):
-        build = f"packager build --model {request.model} --instance {request.instance}"
-        raise not_this_machine(request.instance, reason, f"{build} --output HOST/NAME:TAG")
-    plan = pipeline.plan(request, services).plan
-    wanted = _container_of(plan, asked, gpus=here.kind == "nvidia")
-    check_free(engine, wanted.name, asked.port)
-    base = request.base or plan.container.default_base
-    finished = request.model_copy(update={"outputs": (f"docker:{wanted.image}",)})
-
-    def build_image(on_event: EventSink) -> list[str]:
-        whole = followed_by(on_event, *FIRST_STAGES.stages, "start")
-        build_missing_base(base, say, whole)
-        settings = replace(settings_for(finished), **own, on_event=followed_by(on_event, "start"))
-        record = pipeline.build(finished, services_for(settings))
-        return brief_lines(record)
-
-    return wanted, build_image
-
-
-def _container_of(plan: Plan, asked: RunOptions, *, gpus: bool) -> ContainerSpec:
-    name = asked.name or run_name(plan.served_name)
-    return ContainerSpec(
-        name=name,
-        image=image_name(name),
-        model=plan.served_name,
-        takes_port=plan.container.traits.takes_port,
-        port=asked.port,
-        env=asked.env,
-        gpus=gpus,
-        grace_s=plan.stopping.grace_s if plan.stopping else PLATFORM_GRACE_S,
-    )
-
-
-def _start(
-    engine: Any, wanted: ContainerSpec, asked: RunOptions, ending: ExitStack, on_event: EventSink
-) -> tuple[Started, Serving]:
-    """Start the container and wait for its first answer; `ending` removes it."""
-
-    def tell(detail: str, state: StepState = "running") -> None:
-        on_event(StepEvent(step="start", detail=detail, state=state))
-
-    tell(wanted.image, "started")
-    server = ending.enter_context(started(engine, wanted, tell))
-    ready = wait_until_ready(server, asked.deadline_s, tell)
-    tell(f"{wanted.name} answers at {server.url}", "finished")
-    return server, Serving(
-        name=wanted.name,
-        address=ready.address,
-        image=wanted.image,
-        container=server.container.short_id,
-        seconds=ready.seconds,
-        detached=asked.detach,
-    )
 
 
 def _serve(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,14 +14,13 @@ from typing import Any
 
 import click
 
-from packager.addons.bench.assemble import make_report
 from packager.addons.bench.commands.bench_startup import (
     StartupOptions,
     bench_startup,
     check_startup,
     parse_places,
 )
-from packager.addons.bench.commands.bench_work import BenchWork, make_work
+from packager.addons.bench.commands.bench_work import BenchWork, command_words, judge, make_work
 from packager.addons.bench.commands.spec_options import take_spec, workload_spec_option
 from packager.addons.bench.load.spec import RequestSpec
 from packager.addons.bench.options import BenchOptions, check_asked
@@ -34,24 +33,19 @@ from packager.addons.bench.outputs import (
     parse_output,
     write_output_files,
 )
-from packager.addons.bench.pool import START
 from packager.addons.bench.report import bench_report
 from packager.addons.bench.sending import Sender
-from packager.addons.bench.session import STEP, OneLoad, Results, Session
-from packager.addons.bench.targets import BenchTarget, find_targets
+from packager.addons.bench.session import OneLoad, Results
+from packager.addons.bench.targets import BenchTarget
 from packager.cli.field_options import FiniteRange, options_from, take_fields
 from packager.cli.interrupts import interrupt
 from packager.cli.options import container_environment, env_option
-from packager.cli.plugins.tables import ROUTES
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.serving.containers import digests_of, find_image
-from packager.cli.serving.routes import Route
 from packager.cli.shared_options import catalog_option, format_option_of
 from packager.cli.terminal import note, print_result
-from packager.cli.wiring.settings import state_dir
 from packager.core.bench import BenchReport
-from packager.core.errors import BenchRejected, SmokeFailed, UsageError
-from packager.core.events import StagesEvent
+from packager.core.errors import UsageError
 from packager.core.files.atomic import check_place
 from packager.images.docker_engine import connect_engine
 from packager.pipeline.records import is_record_of, load_record, put_bench
@@ -190,9 +184,10 @@ def bench(
     check_asked(asked)
     outputs = tuple(map(parse_output, places))
     _check_places(outputs, record_file)
-    work = make_work(asked, spec, engine=engine, **given)
+    command = command_words(sys.argv[1:])
+    work = make_work(asked, spec, engine=engine, command=command, **given)
     _bench_loads(
-        tuple(prepared) or _targets(servers, env, engine, work, drafts_off=drafts_off),
+        tuple(prepared) or work.targets(servers, container_environment(env), drafts_off=drafts_off),
         asked,
         work,
         outputs=outputs,
@@ -226,42 +221,12 @@ def _bench_loads(
         shown_progress(progress, quiet=quiet, as_json=as_json) as on_event,
         _interruptible(sender),
     ):
-        starts = any(not target.server.is_address for target in targets)
-        on_event(StagesEvent(stages=(START, STEP) if starts else (STEP,)))
-        with work.open_pool(on_event) as pool:
-            results = Session(
-                targets=targets,
-                asked=asked,
-                pool=pool,
-                send=sender,
-                on_event=on_event,
-                on_load=lambda done: _append(outputs, done),
-                meter=work.meter,
-            ).measure()
-        report = make_report(targets, results, work.circumstances(targets))
+        report, results = work.measure(
+            targets, sender, on_event, on_load=lambda done: _append(outputs, done)
+        )
     _keep(report, results, outputs, records, quiet=quiet or as_json)
     _print(report, output_format)
-    _judge(report, results, asked)
-
-
-def _targets(
-    servers: Sequence[str], env: tuple[str, ...], engine: Any, work: BenchWork, *, drafts_off: bool
-) -> tuple[BenchTarget, ...]:
-    return find_targets(
-        servers,
-        container_environment(env),
-        connect=engine,
-        state_dir=state_dir(os.environ),
-        needs_gpus=work.needs_gpus,
-        drafts_off=drafts_off,
-        find_route=_find_route,
-    )
-
-
-def _find_route(name: str) -> Route | None:
-    """Return the way to a deployment, such as `sagemaker://NAME`; None for another name."""
-    scheme = name.partition("://")[0]
-    return ROUTES.find(scheme).make(name, os.environ) if scheme in ROUTES else None
+    judge(report, results, asked)
 
 
 def page_of(report: BenchReport) -> str:
@@ -333,31 +298,6 @@ def _keep(
 def _print(report: BenchReport, output_format: str) -> None:
     document = report.model_dump(mode="json", exclude_none=True)
     print_result(output_format, document, bench_report(report))
-
-
-def _judge(report: BenchReport, results: Results, asked: BenchOptions) -> None:
-    """Raise what the results come to; they were printed."""
-    if results.is_interrupted:
-        raise KeyboardInterrupt
-    for name, error in results.failures.items():
-        log = error.log if isinstance(error, SmokeFailed) else ""
-        raise SmokeFailed(
-            f"{name!r} could not be measured to the end: {error.message}", hint=error.hint, log=log
-        ) from error
-    loads = [load for variant in report.variants for load in variant.loads]
-    if loads and not any(load.answered for load in loads):
-        reason = next((error.reason for load in loads for error in load.errors), "")
-        raise SmokeFailed(
-            f"no request was answered{f': {reason}' if reason else ''}",
-            hint="ask the server with curl, and see its log",
-        )
-    missed = [load.good for load in loads if load.good is not None]
-    if asked.min_goodput is not None and missed and min(missed) < asked.min_goodput:
-        raise BenchRejected(
-            f"only {100 * min(missed):.4g} % of the requests of a load keep the limits; "
-            f"{100 * asked.min_goodput:.4g} % are demanded",
-            hint="the figures are above; fewer requests at a time, or a faster server, may",
-        )
 
 
 @contextmanager

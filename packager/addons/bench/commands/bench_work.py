@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,24 +11,27 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from packager.addons.bench.assemble import Circumstances, HourPrice
+from packager.addons.bench.assemble import Circumstances, HourPrice, make_report
 from packager.addons.bench.load.spec import Lengths, RequestSpec, settle
 from packager.addons.bench.load.tokenizer import TokenCounter, open_tokenizer
 from packager.addons.bench.options import BenchOptions
 from packager.addons.bench.planned import predict_loads
 from packager.addons.bench.pool import START, ServerPool
 from packager.addons.bench.sending import Sender
-from packager.addons.bench.targets import BenchTarget
+from packager.addons.bench.session import STEP, OneLoad, Results, Session
+from packager.addons.bench.targets import BenchTarget, find_targets
 from packager.addons.bench.templates import find_template
 from packager.addons.bench.tokenizers import find_tokenizer
 from packager.addons.bench.usage import UseMeter, used_bytes
 from packager.catalog.machine import available_bytes, used_gpu_bytes
+from packager.cli.plugins.tables import ROUTES
 from packager.cli.serving.opening import Opener, OpenServer
+from packager.cli.serving.routes import Route
 from packager.cli.wiring.builds import services_for
-from packager.cli.wiring.settings import Settings, settings_for
-from packager.core.bench import BenchLoad, BenchWorkload, Predicted
-from packager.core.errors import NotFound, PackagerError
-from packager.core.events import EventSink, StepEvent
+from packager.cli.wiring.settings import Settings, settings_for, state_dir
+from packager.core.bench import BenchLoad, BenchReport, BenchWorkload, Predicted
+from packager.core.errors import BenchRejected, NotFound, PackagerError, SmokeFailed
+from packager.core.events import EventSink, StagesEvent, StepEvent, ignore
 from packager.core.instance import LOCAL
 from packager.core.samples import Samples
 from packager.core.text import hide_userinfo
@@ -60,6 +62,7 @@ class BenchWork:
     usd_per_hour: float | None
     discount: float
     own: Mapping[str, Any]  # settings of plans
+    command: str = ""  # that measures the same again; "" where no command does
 
     def needs_gpus(self, instance: str) -> bool:
         """Return whether a container gets this machine's GPUs."""
@@ -103,6 +106,42 @@ class BenchWork:
             stop=stop,
         )
 
+    def targets(
+        self, names: Sequence[str], env: Mapping[str, str], *, drafts_off: bool = False
+    ) -> tuple[BenchTarget, ...]:
+        """Find the servers of images, addresses and deployments."""
+        return find_targets(
+            names,
+            env,
+            connect=self.engine,
+            state_dir=state_dir(os.environ),
+            needs_gpus=self.needs_gpus,
+            drafts_off=drafts_off,
+            find_route=_find_route,
+        )
+
+    def measure(
+        self,
+        targets: Sequence[BenchTarget],
+        sender: Sender,
+        on_event: EventSink = ignore,
+        on_load: Callable[[OneLoad], None] = ignore,
+    ) -> tuple[BenchReport, Results]:
+        """Put every server under every load; return the report and what it is made of."""
+        starts = any(not target.server.is_address for target in targets)
+        on_event(StagesEvent(stages=(START, STEP) if starts else (STEP,)))
+        with self.open_pool(on_event) as pool:
+            results = Session(
+                targets=targets,
+                asked=self.asked,
+                pool=pool,
+                send=sender,
+                on_event=on_event,
+                on_load=on_load,
+                meter=self.meter,
+            ).measure()
+        return make_report(targets, results, self.circumstances(targets)), results
+
     def meter(self, server: OpenServer) -> UseMeter:
         """Return what reads the use of a server's container."""
         return UseMeter(server.container, gpu_memory=used_gpu_bytes)
@@ -115,7 +154,7 @@ class BenchWork:
             limits=self.asked.limits,
             measured=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             machine=machine_words(self.services) if starts else "",
-            command=command_words(sys.argv[1:]),
+            command=self.command,
             price_of=self._price_of,
             predict=self._predict,
             discount=self.discount,
@@ -158,6 +197,12 @@ class BenchWork:
             return {}
 
 
+def _find_route(name: str) -> Route | None:
+    """Return the way to a deployment, such as `sagemaker://NAME`; None for another name."""
+    scheme = name.partition("://")[0]
+    return ROUTES.find(scheme).make(name, os.environ) if scheme in ROUTES else None
+
+
 def make_work(
     asked: BenchOptions,
     spec: RequestSpec,
@@ -168,6 +213,7 @@ def make_work(
     discount: float,
     deadline_s: float,
     catalog_file: Path | None,
+    command: str = "",
 ) -> BenchWork:
     """Read the workload, the data and the tokenizer; raises what reading them does."""
     own = {"catalog_file": catalog_file}
@@ -190,7 +236,34 @@ def make_work(
         usd_per_hour=usd_per_hour,
         discount=discount,
         own=own,
+        command=command,
     )
+
+
+def judge(report: BenchReport, results: Results, asked: BenchOptions) -> None:
+    """Raise what the results come to; an interrupted one is a `KeyboardInterrupt`."""
+    if results.is_interrupted:
+        raise KeyboardInterrupt
+    for name, error in results.failures.items():
+        log = error.log if isinstance(error, SmokeFailed) else ""
+        raise SmokeFailed(
+            f"{name!r} could not be measured to the end: {error.message}", hint=error.hint, log=log
+        ) from error
+    loads = [load for variant in report.variants for load in variant.loads]
+    if loads and not any(load.answered for load in loads):
+        reason = next((error.reason for load in loads for error in load.errors), "")
+        raise SmokeFailed(
+            f"no request was answered{f': {reason}' if reason else ''}",
+            hint="ask the server with curl, and see its log",
+        )
+    missed = [load.good for load in loads if load.good is not None]
+    if asked.min_goodput is not None and missed and min(missed) < asked.min_goodput:
+        raise BenchRejected(
+            f"only {100 * min(missed):.4g} % of the requests of a load keep the limits; "
+            f"{100 * asked.min_goodput:.4g} % are demanded",
+            hint="the figures are above; fewer requests at a time, or a faster server, may",
+            figures=report.model_dump(mode="json", exclude_none=True),
+        )
 
 
 def needs_gpus(services: BuildServices, instance: str) -> bool:

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
+from packager.addons.bench.commands.bench_work import command_words
 from packager.addons.bench.commands.spec_options import take_tune_spec, workload_spec_option
 from packager.addons.bench.commands.tune_choices import named_variations, time_span, varied_axes
-from packager.addons.bench.commands.tune_work import (
-    Loads,
-    TuneWork,
-    figures_of,
-    finish,
-    make_candidates,
-    make_work,
-    work_in_engine,
-)
+from packager.addons.bench.commands.tune_run import measure_field
+from packager.addons.bench.commands.tune_work import Loads, TuneWork, make_candidates, make_work
 from packager.addons.bench.load.spec import RequestSpec
 from packager.addons.bench.options import BenchOptions as LoadAsked
 from packager.addons.bench.report import bench_report
 from packager.addons.bench.tune.candidates import Field
-from packager.addons.bench.tune.journal import Retried, TuneJournal, open_journal
+from packager.addons.bench.tune.journal import TuneJournal
 from packager.addons.bench.tune.options import TuneOptions
 from packager.addons.bench.tune.report import field_report, tune_report
 from packager.addons.bench.tune.request_file import check_request_file, request_text
-from packager.addons.bench.tune.results import field_document, make_report, measurements_of
-from packager.addons.bench.tune.session import failures_in
-from packager.addons.bench.tune.session import tune as run_tune
+from packager.addons.bench.tune.results import field_document, measurements_of
 from packager.addons.bench.tune.space import Variation
 from packager.cli.commands.cache_options import cache_options, take_cache_settings
 from packager.cli.field_options import FiniteRange, options_from, take_fields
@@ -42,7 +36,6 @@ from packager.cli.options import (
     request_file_option,
 )
 from packager.cli.progress import progress_options, shown_progress
-from packager.cli.run.containers import find_engine
 from packager.cli.shared_options import (
     catalog_option,
     format_option_of,
@@ -53,6 +46,7 @@ from packager.cli.shared_options import (
 from packager.cli.terminal import note, note_lines, print_result, warn
 from packager.core.bench import BenchReport
 from packager.core.errors import SmokeFailed
+from packager.core.events import EventSink
 from packager.core.files.atomic import check_place, explain_disk_errors, write_atomically
 from packager.core.request import BuildRequest
 from packager.core.tuning import TuneReport
@@ -190,23 +184,26 @@ def tune(
         listed = field_document(field, work.race, **work.names())
         print_result("json" if as_json else "text", listed, field_report(listed))
         return  # no measurements for a page
-    work.check_here()
-    place = journal_file or work.journal_place()
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    with open_journal(place, work.asked(), now=now, fresh=fresh) as journal:
-        engine = find_engine()
-        if retry_failed and failures_in(journal.events):
-            journal.append(Retried())
+
+    @contextmanager
+    def begin(journal: TuneJournal) -> Iterator[EventSink]:
         _warn_of_refused(field)
         if not (quiet or as_json):
             note_lines(_start_lines(journal, field))
         with shown_progress(progress, quiet=quiet, as_json=as_json) as on_event:
-            with work_in_engine(work, engine, journal, on_event) as workshop:
-                done = run_tune(field, work.race, journal, workshop, on_event=on_event)
-            found = make_report(field, work.race, done, journal, **work.names())
-            report = finish(work, engine, found, field, on_event)
-        figures = figures_of(work, field, journal, report.best)
-    report = report.model_copy(update={"bench": figures})
+            yield on_event
+
+    report = measure_field(
+        work,
+        field,
+        begin,
+        journal_file=journal_file,
+        fresh=fresh,
+        retry_failed=retry_failed,
+        command=command_words(sys.argv[1:]),
+    )
+    figures = report.bench
+    assert figures is not None
     if request_out is not None and report.request is not None:
         _write(request_out, _request_text(request_out, report))
     if figures_out is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -12,7 +11,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from packager.addons.bench.commands.bench_work import command_words
 from packager.addons.bench.load.spec import Lengths, RequestSpec, settle
 from packager.addons.bench.load.values import Level
 from packager.addons.bench.open_servers import OpenServers
@@ -328,7 +326,9 @@ def finish(
     return report.model_copy(update={"images": names})
 
 
-def figures_of(work: TuneWork, field: Field, journal: TuneJournal, best: str | None) -> BenchReport:
+def figures_of(
+    work: TuneWork, field: Field, journal: TuneJournal, best: str | None, command: str
+) -> BenchReport:
     """Return all measurements as `packager bench` would."""
     here = work.services.find_instance(LOCAL)
     return bench_report(
@@ -338,7 +338,7 @@ def figures_of(work: TuneWork, field: Field, journal: TuneJournal, best: str | N
         workload=work.workload,
         machine=f"{here.devices} x {here.device_name}, {gib(here.device_bytes)} each",
         data=work.loads.spec.data,
-        command=command_words(sys.argv[1:]),
+        command=command,
         best=best,
     )
 

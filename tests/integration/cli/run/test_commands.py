@@ -22,6 +22,7 @@ from packager.cli.wiring.bases import build_missing_base
 from packager.core.errors import PackagerError
 from packager.core.events import Event, EventSink, StagesEvent, StepEvent
 from packager.images.bases import embedded
+from packager.pipeline import pipeline
 from tests.support.cases import cases_of
 from tests.support.commandline import TINY
 from tests.support.doubles.docker_runs import FakeContainer, FakeEngine
@@ -117,7 +118,7 @@ def test_a_name_that_runs_is_refused_before_the_model_is_built(
     engine: FakeEngine, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a_run(engine, "tiny-llama")
-    monkeypatch.setattr(run_command.pipeline, "build", None)
+    monkeypatch.setattr(pipeline, "build", None)
 
     assert app.run(["run", str(TINY)]) == 2
     assert "a run named 'tiny-llama' is there already" in capsys.readouterr().err
