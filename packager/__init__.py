@@ -12,21 +12,35 @@ from typing import TYPE_CHECKING
 from packager.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from packager.api import build as build
-    from packager.api import plan as plan
+    from packager import aio as aio
+    from packager.api.images import build as build
+    from packager.api.images import plan as plan
+    from packager.api.images import push as push
+    from packager.api.measuring import bench as bench
+    from packager.api.measuring import evaluate as evaluate
+    from packager.api.measuring import tune as tune
+    from packager.api.serving import RunningModel as RunningModel
+    from packager.api.serving import run as run
     from packager.core import errors as errors
+    from packager.core.events import Event as Event
 
-__all__ = ["__version__", "build", "errors", "plan"]
+_PLACES = {
+    **dict.fromkeys(("build", "plan", "push"), "packager.api.images"),
+    **dict.fromkeys(("bench", "evaluate", "tune"), "packager.api.measuring"),
+    **dict.fromkeys(("RunningModel", "run"), "packager.api.serving"),
+    "Event": "packager.core.events",
+}
+_MODULES = {"aio": "packager.aio", "errors": "packager.core.errors"}
+
+__all__ = ["__version__", *sorted(_PLACES), *_MODULES]
 
 if not TYPE_CHECKING:  # a type checker shall find names that are not there
 
     def __getattr__(name: str) -> object:
-        if name in ("build", "plan"):
-            from packager import api
+        from importlib import import_module
 
-            return getattr(api, name)
-        if name == "errors":
-            from packager.core import errors
-
-            return errors
+        if name in _MODULES:
+            return import_module(_MODULES[name])
+        if name in _PLACES:
+            return getattr(import_module(_PLACES[name]), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,11 +11,13 @@ from pydantic import Field
 
 from packager.core.bench_setup import BenchSetup
 from packager.core.quality import QualityReport
+from packager.core.reports.notebook import NotebookValue
 from packager.core.speculation import Acceptance
 from packager.core.startup import StartedVariant
 from packager.core.strict_models import FigureDocument
 
 SCHEMA = 1
+_SPEED = "output_token_throughput"
 
 
 class Metric(FigureDocument):
@@ -177,7 +179,7 @@ class Limits(FigureDocument):
     latency_ms: float | None = None
 
 
-class BenchReport(FigureDocument):
+class BenchReport(NotebookValue, FigureDocument):
     """A whole benchmark."""
 
     schema_version: int = SCHEMA
@@ -195,3 +197,11 @@ class BenchReport(FigureDocument):
     notes: tuple[str, ...] = ()  # what a reader must know, such as counts that differ by >10 %
     command: str = Field(default="", description="that measures the same again, no secrets in it")
     incomplete: str = Field(default="", description="why it ended early; loads may be missing")
+
+    def short_words(self) -> str:
+        """Return what was measured, and the most tokens a second of it."""
+        names = ", ".join(variant.name for variant in self.variants)
+        metrics = (load.metrics for variant in self.variants for load in variant.loads)
+        speeds = (one[_SPEED].avg for one in metrics if _SPEED in one)
+        most = max(speeds, default=None)
+        return names if most is None else f"{names}: at most {most:,.0f} tokens/s out"

@@ -13,6 +13,7 @@ from packager.core.model import ModelProfile, ModelRef
 from packager.core.parsers import ChosenParser
 from packager.core.prequantized import CheckpointRequirements
 from packager.core.quality import Evaluation, QualityLimits
+from packager.core.reports.notebook import NotebookValue
 from packager.core.serving import MODEL_DIR, MOUNTED_MODEL_DIR
 from packager.core.shape import Shape
 from packager.core.split import Split
@@ -117,8 +118,8 @@ class MemoryBudget:
         return weights + self.activations_bytes + self.overhead_bytes + self.state_bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Plan(NotebookValue):
     """The whole decision. Pure function of the facts."""
 
     model: ModelRef
@@ -164,6 +165,15 @@ class Plan:
     limits: QualityLimits = field(default_factory=QualityLimits)  # of what quantizing may cost
     step_gpus: int | Literal["auto"] | None = None  # that steps may use; None, "auto": what helps
     step_threads: int | None = None  # that steps compute with
+
+    def short_words(self) -> str:
+        """Return what runs where, and how."""
+        engine = f"{self.container.engine} {self.container.engine_version}"
+        shape = f"{self.shape.max_batch} requests of {self.shape.max_total_tokens} tokens"
+        return (
+            f"{self.served_name!r} on {self.instance.name}: {engine}, TP {self.tp_degree}, "
+            f"{self.precision}, {shape}"
+        )
 
     @property
     def answers_as(self) -> str:

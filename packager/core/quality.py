@@ -8,6 +8,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from packager.core.reports.notebook import NotebookValue
 from packager.core.request import BuildRequest
 
 # Defaults: some minutes for a small model on a CPU, errors of a few percent.
@@ -83,12 +84,17 @@ class Generations(_Figures):
     first_divergence_median: int | None = Field(description="a token's place, where answers part")
 
 
-class QualityReport(_Figures):
+class QualityReport(NotebookValue, _Figures):
     """The whole result."""
 
     quality: Comparison
     noise: Comparison | None = Field(description="the base against itself, in another batch")
     generation: Generations | None
+
+    def short_words(self) -> str:
+        """Return how far the candidate is from the base."""
+        far = "measurably" if self.is_measurable else "not measurably"
+        return f"{far} farther than noise: KLD {_shown(self.quality.kld_mean)}"
 
     @property
     def is_measurable(self) -> bool:

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field
 
 from packager.core.bench import BenchReport
 from packager.core.quality import QualityReport
+from packager.core.reports.notebook import NotebookValue
 from packager.core.request import BuildRequest, trusting_nothing
 from packager.core.speculation import SpeculationReport
 from packager.core.startup import StartupPrediction, StartupReport
@@ -146,7 +147,7 @@ class Transfer(StrictDocument):
     layers_streamed: int = 0
 
 
-class BuildRecord(StrictDocument):
+class BuildRecord(NotebookValue, StrictDocument):
     """One finished build. `digest` is what `--from-record` must reproduce."""
 
     schema_version: int = RECORD_SCHEMA
@@ -181,6 +182,11 @@ class BuildRecord(StrictDocument):
     starts: StartupReport | None = None  # the same, measured later
     transfer: Transfer
     seconds: float
+
+    def short_words(self) -> str:
+        """Return which model it is of, where it was written and by which digest."""
+        places = [image.target for image in self.images] + [tree.target for tree in self.trees]
+        return f"{self.served_name!r} in {', '.join(places) or 'no place'}: {self.digest}"
 
     @property
     def digests(self) -> tuple[str, ...]:

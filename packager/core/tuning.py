@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from packager.core.bench import BenchReport
+from packager.core.reports.notebook import NotebookValue
 from packager.core.strict_models import FigureDocument
 
 SCHEMA = 1
@@ -46,7 +47,7 @@ class NotTried(FigureDocument):
     why: str
 
 
-class TuneReport(FigureDocument):
+class TuneReport(NotebookValue, FigureDocument):
     """A whole tune."""
 
     schema_version: int = SCHEMA
@@ -70,3 +71,8 @@ class TuneReport(FigureDocument):
     request: dict[str, Any] | None = Field(default=None, description="that repeats the best build")
     images: tuple[str, ...] = Field(default=(), description="of the best build, NAME@DIGEST")
     bench: BenchReport | None = Field(default=None, description="all measurements")
+
+    def short_words(self) -> str:
+        """Return the best candidate, of how many, for which goal."""
+        found = f"best of {len(self.candidates)} for {self.goal}: {self.best or 'none'}"
+        return f"{self.model!r} on {self.instance}: {found}"

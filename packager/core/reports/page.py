@@ -42,6 +42,11 @@ def report_html(report: Report) -> str:
     return page_templates().get_template("report.html.j2").render(report=report, **ours)
 
 
+def fragment_html(report: Report) -> str:
+    """Return a report as a part of somebody's page, such as a notebook: no style, no script."""
+    return page_templates().get_template("fragment.html.j2").render(report=report)
+
+
 @cache
 def page_templates(*folders: str) -> Environment:
     """Return templates of pages that escape every value: those of `folders`, then the reports'."""

@@ -1,11 +1,13 @@
-"""`from packager import plan, build`: the page's example, and what the commands do."""
+"""`from packager import plan, build`: what the commands of their names do."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,8 +22,6 @@ from tests.support.processes import run_python
 
 cases = cases_of(__file__)
 
-SCRATCH = {"instance": "local", "base": "scratch"}
-
 
 @pytest.fixture(autouse=True)
 def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -34,14 +34,6 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def python(code: str) -> str:
     return run_python("-c", code, cwd=Path.cwd(), env={"PYTHONPATH": str(ROOT)}).stdout
-
-
-def test_the_example_prints_what_the_page_shows(tmp_path: Path) -> None:
-    page = (ROOT / "docs/python-api.md").read_text(encoding="utf-8")
-    code, printed = re.findall(r"```(?:python|text)\n(.*?)```", page, re.DOTALL)
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-
-    assert python(code) == printed
 
 
 def test_importing_packager_loads_none_of_its_modules_but_the_version() -> None:
@@ -82,7 +74,7 @@ def test_an_image_is_the_one_that_the_command_writes(tmp_path: Path) -> None:
     asked = ("--model", str(TINY), "--instance", "local", "--base", "scratch", "--max-batch", "4")
     done = packager_in(tmp_path)("build", *asked, "--output", "oci:one", "--format", "json")
 
-    record = packager.build(model=TINY, **SCRATCH, max_batch=4, output=["oci:two"])
+    record = packager.build(TINY, "local", base="scratch", max_batch=4, output=["oci:two"])
 
     assert record.digest == json.loads(done.out)["digest"]
     assert [image.target for image in record.images] == ["oci:two"]
@@ -98,16 +90,16 @@ def test_a_plan_that_cannot_work_raises_all_findings() -> None:
 
 
 @cases("wrong_fields")
-def test_a_wrong_field_is_a_usage_error(fields: dict[str, int], message: str) -> None:
+def test_a_wrong_field_is_a_usage_error(fields: Any, message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        packager.plan(model=TINY, instance="ml.g5.xlarge", **fields)
+        packager.plan(TINY, "ml.g5.xlarge", **fields)
 
     assert caught.value.message == message
 
 
 def test_outputs_are_named_once() -> None:
     with pytest.raises(UsageError, match="invalid field 'outputs'"):
-        packager.build(model=TINY, **SCRATCH, output="oci:a", outputs=("oci:b",))
+        packager.build(TINY, "local", base="scratch", output="oci:a", outputs=("oci:b",))  # type: ignore[call-arg]
 
 
 def test_a_path_is_never_taken_for_the_name_of_a_hub_s_model() -> None:
@@ -120,7 +112,107 @@ def test_warnings_go_to_the_logger(tmp_path: Path, caplog: pytest.LogCaptureFixt
     record.mkdir()  # where the record's copy would be
 
     with caplog.at_level(logging.WARNING, logger="packager"):
-        packager.build(model=TINY, **SCRATCH, output="oci:out")
+        packager.build(TINY, "local", base="scratch", output="oci:out")
 
     assert [one.name for one in caplog.records] == ["packager"]
     assert "a copy of its record is not" in caplog.text
+
+
+def test_values_are_short_in_a_prompt_and_tables_in_a_notebook(tmp_path: Path) -> None:
+    chosen = packager.plan(TINY, "ml.g5.xlarge")
+    built = packager.build(TINY, "local", base="scratch", output="oci:out")
+
+    assert repr(chosen) == (
+        "<Plan 'tiny-llama' on ml.g5.xlarge: vllm 0.27.1, TP 1, bf16, 256 requests of 1024 tokens>"
+    )
+    assert repr(built) == f"<BuildRecord 'tiny-llama' in oci:out: {built.digest}>"
+    for value, shown in ((chosen, "<td>vllm 0.27.1"), (built, built.digest)):
+        page = value._repr_html_() or ""
+        assert shown in page or "with vLLM 0.27.1" in page
+        assert not re.search("<(script|style|svg|h1)", page)  # of a part of somebody's page
+
+
+def test_names_of_models_are_escaped_in_a_notebook(tmp_path: Path) -> None:
+    built = packager.build(
+        TINY, "local", base="scratch", output="oci:out<b>", served_name="a/b", progress=None
+    )
+
+    page = built._repr_html_() or ""
+
+    assert "oci:out&lt;b&gt;" in page
+    assert "out<b>" not in page
+
+
+def test_progress_is_told_and_may_fail(tmp_path: Path) -> None:
+    told: list[packager.Event] = []
+
+    def note(event: packager.Event) -> None:
+        told.append(event)
+        raise RuntimeError("a broken display")
+
+    packager.build(TINY, "local", base="scratch", output="oci:out", progress=note)
+
+    assert {type(event).__name__ for event in told} >= {"StagesEvent", "ImageEvent", "LayerEvent"}
+
+
+def test_functions_that_wait_are_awaited_beside_each_other(tmp_path: Path) -> None:
+    async def both() -> list[str]:
+        made = (
+            packager.aio.build(TINY, "local", base="scratch", output=f"oci:{n}", max_batch=n)
+            for n in (4, 8)
+        )
+        return [record.digest for record in await asyncio.gather(*made)]
+
+    one, other = asyncio.run(both())
+
+    assert one != other
+    assert packager.push("oci:4", ["oci:copy"])[0].digest == one
+
+
+@cases("wrong_loads")
+def test_wrong_keywords_of_a_benchmark_are_usage_errors(fields: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        packager.bench("http://127.0.0.1:9", **fields)
+
+
+@pytest.mark.extended  # mypy reads packager once
+def test_a_checker_finds_wrong_keywords_and_passes_a_user_s_program(tmp_path: Path) -> None:
+    right = """
+import packager
+from packager import bench, build, evaluate, plan, push, run, tune
+
+def seen(event: packager.Event) -> None:
+    print(event)
+
+chosen = plan("m", "local", max_batch=4, quantize="fp8")
+size: int = chosen.tp_degree
+record = build("m", "local", output=["oci:a"], progress=seen, engine_options={"seed": "1"})
+places: list[str] = [str(one) for one in push("oci:a", "oci:b", view="weights")]
+with run("m", port=8080, env={"A": "1"}) as server:
+    text: str = server.ask("hello")
+figures = bench("http://localhost:1", concurrency=(1, 2), ttft_ms=100.0)
+loads = figures.variants[0].loads
+worse: bool = evaluate("m", "n").is_measurable
+best: str | None = tune("m", "local", goal="cost", vary={"quantize": ["awq"]}).best
+
+async def later() -> str:
+    return (await packager.aio.build("m", "local", output="oci:a", max_batch=2)).digest
+"""
+    wrong = """
+import packager
+packager.plan("m", "local", max_bach=4)
+packager.plan("m", "local", max_batch="4")
+packager.build("m", "local")
+packager.bench("u", concurency=(1,))
+packager.tune("m", "local", goal="speed")
+packager.aio.build("m", "local", output="oci:a", outpt="b")
+"""
+    (tmp_path / "right.py").write_text(right)
+    (tmp_path / "wrong.py").write_text(wrong)
+    cache = ROOT / ".mypy_cache"
+    words = ("-m", "mypy", "--strict", "--cache-dir", str(cache), "right.py", "wrong.py")
+
+    done = run_python(*words, cwd=tmp_path, env={"MYPYPATH": str(ROOT)}, status=None)
+
+    lines = re.findall(r"^(\w+)\.py:(\d+): error", done.stdout, re.MULTILINE)
+    assert sorted(set(lines)) == [("wrong", str(line)) for line in range(3, 9)], done.stdout

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import packager.addons.bench.commands.tune as command
-from packager.addons.bench.commands import tune_work
+from packager.addons.bench.commands import tune_run, tune_work
 from packager.addons.bench.tune.candidates import TuneCandidate
 from packager.addons.bench.tune.journal import Built
 from packager.addons.bench.tune.session import Taken
@@ -55,8 +55,8 @@ def workshop(monkeypatch: pytest.MonkeyPatch) -> Workshop:
 
     removed: list[str] = []
     made.removed = removed  # type: ignore[attr-defined]
-    monkeypatch.setattr(command, "find_engine", lambda: None)
-    monkeypatch.setattr(command, "work_in_engine", work)
+    monkeypatch.setattr(tune_run, "find_engine", lambda: None)
+    monkeypatch.setattr(tune_run, "work_in_engine", work)
     monkeypatch.setattr(tune_work, "remove_images", lambda engine, images: removed.extend(images))
     return made
 
