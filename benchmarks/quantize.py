@@ -182,7 +182,8 @@ def compare(method: str, python: str, model: Path, root: Path, rounds: int) -> d
         say(f"{method}: bare {bare[-1].wall_s:.1f} s, {bare[-1].peak_rss_bytes / 1e6:.0f} MB")
         command = [
             *("packager", "build", "--model", str(model), "--instance", "ml.g6.12xlarge"),
-            *("--family", "vllm", "--base", "scratch", "--quantize", method, "--no-cache"),
+            *("--family", "vllm", "--base", "scratch", "--no-cache"),
+            *("--quantize", method, "--quantizer", "llmcompressor"),
             *("--calibration-samples", samples, "--calibration-tokens", str(TOKENS)),
             *("--output", f"oci:{ours}", "--record", str(root / "record.json"), "--quiet"),
         ]

@@ -225,6 +225,7 @@ class Campaign:
         return [
             "build", "--model", str(self.model), "--instance", "ml.g6.12xlarge",
             "--family", "vllm", "--base", "scratch", "--quantize", method.replace("-", ","),
+            "--quantizer", "llmcompressor",
             *self.devices(side),
             "--calibration-samples", str(asked.samples),
             "--calibration-tokens", str(asked.tokens),

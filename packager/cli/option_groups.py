@@ -28,7 +28,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("--second-opinion", "--discount", "--requests-per-day", "--usd-per-hour"),
     ),
     "Quantization": (
-        *("--quantize", "--quantize-ignore", "--quantize-layer", "--try-untested"),
+        *("--quantize", "--quantizer", "--quantize-ignore", "--quantize-layer", "--try-untested"),
         *("--calibration", "--calibration-samples", "--calibration-tokens", "--calibration-seed"),
     ),
     "Quality": (

@@ -11,7 +11,7 @@ import click
 
 from packager.cli.choices import NameChoice
 from packager.cli.field_options import Callback, options_from
-from packager.cli.plugins.tables import FAMILIES
+from packager.cli.plugins.tables import FAMILIES, QUANTIZERS
 from packager.cli.project import MARK, Project, find_project, read_project
 from packager.cli.shared_options import Command
 from packager.cli.terminal import note
@@ -194,6 +194,41 @@ def mapped_place(model: str) -> str:
     return mapped[model].place if model in mapped else model
 
 
+def _keep_quantizer(
+    context: click.Context,
+    parameter: click.Parameter,  # noqa: ARG001
+    name: str | None,
+) -> None:
+    if name is not None:
+        context.meta[_QUANTIZER] = name
+
+
+_QUANTIZER = "packager.quantizer"  # in the context of a command: who is to quantize
+quantizer_option = click.option(
+    "--quantizer",
+    type=NameChoice(lambda: QUANTIZERS),
+    expose_value=False,
+    callback=_keep_quantizer,
+    help="Who quantizes: `stream` while weights are read, or a tool such as `llmcompressor`; by "
+    "default the stream where it gives the same result.",
+)
+
+
+def _with_quantizer(fields: dict[str, Any]) -> None:
+    """Write the name that `--quantizer` gives before the method, as requests have it."""
+    context = click.get_current_context(silent=True)
+    name = context.meta.get(_QUANTIZER) if context is not None else None
+    if name is None:
+        return
+    method = fields.get("quantize")
+    if not isinstance(method, str) or ":" in method or method in ("none", "auto"):
+        raise UsageError(
+            f"--quantizer {name} has no method, or one that names a quantizer",
+            hint=f"add a method, such as --quantize fp8, or write --quantize {name}:fp8",
+        )
+    fields["quantize"] = f"{name}:{method}"
+
+
 env_option = click.option(
     "--env",
     multiple=True,
@@ -227,7 +262,7 @@ def request_options(command: Command) -> Command:
     add = options_from(
         BuildRequest, leave_out=("base", "outputs"), callbacks=_CALLBACKS, choices=_CHOICES
     )
-    return add(request_file_option(jumpstart_option(command)))
+    return add(quantizer_option(request_file_option(jumpstart_option(command))))
 
 
 _NEEDED = {
@@ -248,6 +283,7 @@ def make_request(request_file: Path | None, **given: Any) -> BuildRequest:
             given[name] = {**stated, **pairs}
     from_file = fields.keys() - {name for name, value in given.items() if value not in (None, ())}
     fields.update({name: value for name, value in given.items() if value not in (None, ())})
+    _with_quantizer(fields)
     if isinstance(model := fields.get("model"), str):
         fields["model"] = mapped_place(model)
     for name, such in _NEEDED.items():

@@ -83,6 +83,10 @@ class Quantizer(Protocol):
         """Return whether it has no step, and `describe` instead."""
         return False
 
+    def for_plan(self, facts: Facts, plan: Plan) -> Quantizer:  # noqa: ARG002
+        """Return who does the work of a plan: itself, or one that it chooses."""
+        return self
+
     def describe(
         self,
         facts: Facts,  # noqa: ARG002

@@ -116,7 +116,7 @@ class BuildRequest(BaseModel):
     quantize: Annotated[str, CommandOption(metavar="METHOD[,OPTION]")] | None = Field(
         default=None,
         description="quantization of the weights: `none`, `auto` for the goal's best, or a method "
-        "such as `fp8`, `awq,group=64` or `stream:fp8` (while they are read)",
+        "such as `fp8` or `awq,group=64`; `QUANTIZER:METHOD` names who quantizes",
     )
     quantize_ignore: Annotated[tuple[str, ...], CommandOption(metavar="MODULE")] | None = Field(
         default=None, description="modules to leave unquantized, by name or `re:PATTERN`"

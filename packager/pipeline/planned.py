@@ -156,7 +156,8 @@ def _objections(plan: Plan, facts: Facts, planning: PlannerServices) -> Iterator
         planning.compilers.get(plan.compiler),
         planning.find_sharder(plan.load_format),
     )
-    for technique in (compiler, sharder, quantizer_of(plan, planning)):
+    quantizer = planning.quantizer if quantizer_of(plan, facts, planning) else None
+    for technique in (compiler, sharder, quantizer):
         found += technique.check(facts, plan) if technique is not None else ()
     yield from (one for one in found if one not in plan.findings)
 
@@ -259,7 +260,7 @@ def _with_tools(
     facts: Facts, plan: Plan, planning: PlannerServices, services: BuildServices
 ) -> tuple[Facts, tuple[Finding, ...]]:
     """Find the tools of the steps, the GPUs that quantizing runs on, and the files' digests."""
-    names = needed_tools(plan, planning)
+    names = needed_tools(plan, facts, planning)
     if not names:
         return facts, ()
     placed, found = _with_gpus(facts, plan, planning, services)

@@ -17,7 +17,7 @@ def quantized_in_stream(
 ) -> Finished:
     """Describe the quantized files in place of the model's; no byte of weights is read."""
     planned = finished.planned
-    quantizer = quantizer_of(planned.plan, planned.planning)
+    quantizer = quantizer_of(planned.plan, planned.facts, planned.planning)
     assert quantizer is not None and quantizer.streams, "the recipe says so"
     model = quantizer.describe(planned.facts, planned.plan, services.read_header)
     return replace(finished, artifacts=replace(finished.artifacts, model=model))

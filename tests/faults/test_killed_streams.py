@@ -14,7 +14,7 @@ pytestmark = pytest.mark.live
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Target:
-    return made_target(tmp_path_factory.mktemp("models"), "--quantize", "stream:fp8")
+    return made_target(tmp_path_factory.mktemp("models"), "--quantize", "fp8")
 
 
 @pytest.mark.parametrize("seed", range(100 if LONG else 20))

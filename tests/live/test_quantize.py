@@ -169,6 +169,7 @@ def words(
     samples, tokens = map(str, texts)
     return [
         *("--model", str(TINY), "--quantize", scheme.asked, *scheme.family),
+        *("--quantizer", "llmcompressor"),
         *("--calibration", "calibration.jsonl", "--calibration-samples", samples),
         *("--calibration-tokens", tokens),
         *(("--evaluate", "held-out.jsonl", *EVALUATED) if evaluate else ()),

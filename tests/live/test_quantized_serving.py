@@ -61,14 +61,14 @@ def fast(quantizing_fast: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> No
     [
         pytest.param("gptq", PACKED),
         pytest.param("smoothquant", INT8, marks=pytest.mark.capability("quantize")),
-        pytest.param("stream:fp8", FP8),
-        pytest.param("stream:rtn", PACKED, marks=everything),
+        pytest.param("fp8", FP8),
+        pytest.param("rtn", PACKED, marks=everything),
         pytest.param("awq", PACKED, marks=everything),
         pytest.param("awq,symmetric", PACKED, marks=everything),
         pytest.param("gptq,asymmetric,group=64", PACKED, marks=everything),
-        pytest.param("rtn", PACKED, marks=everything),
+        pytest.param("llmcompressor:rtn", PACKED, marks=everything),
         pytest.param("smoothquant,gptq", INT8, marks=everything),
-        pytest.param("fp8", FP8, marks=everything),
+        pytest.param("llmcompressor:fp8", FP8, marks=everything),
         pytest.param("fp8,kv", FP8, marks=everything),
     ],
 )

@@ -140,9 +140,9 @@ def test_a_build_in_the_cluster_gives_the_image_that_a_local_one_gives(
     laptop: Laptop, colleague: Laptop
 ) -> None:
     """With the real quantizer in a job, and with an evaluation of what that left in the cache."""
-    job = laptop.job("fp8")
-    far = laptop.build("fp8", "--evaluate", "default", "--evaluate-samples", "2")
-    near = colleague.build("fp8", far=False)
+    job = laptop.job("llmcompressor:fp8")
+    far = laptop.build("llmcompressor:fp8", "--evaluate", "default", "--evaluate-samples", "2")
+    near = colleague.build("llmcompressor:fp8", far=False)
 
     assert far.out.rpartition("@")[2] == near.out.rpartition("@")[2]
     record = json.loads((laptop.place / "record.json").read_text())

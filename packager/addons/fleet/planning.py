@@ -53,6 +53,11 @@ from packager.pipeline.record import with_devices_pinned
 from packager.pipeline.services import BuildServices
 from packager.pipeline.stages import Planned
 
+STREAMED = (
+    "weights that are quantized while they are read leave nothing to make ahead; "
+    '`quantize = "llmcompressor:METHOD"` has a tool make them'
+)
+
 
 def canonical(plan: WarmPlan) -> bytes:
     """Write a plan as RFC 8785 has it: one way only."""
@@ -143,7 +148,10 @@ class _PlanBuilder:
         """Add the jobs that one request needs."""
         plan, request = planned.plan, pinned(planned.facts.request, planned)
         if not planned.recipe.steps:
-            _refuse_undoable(planned)
+            if "quantize" in planned.recipe.finishes:
+                self.notes[STREAMED] = None
+            else:
+                _refuse_undoable(planned)
             self.idle += 1
         earlier: dict[str, Job] = {}
         forecasts = {one.step: one for one in planned.forecasts}

@@ -110,7 +110,11 @@ def services_for(settings: Settings) -> BuildServices:
         run_steps=lambda: run_steps(settings, executor, artifacts, remember, rows.market),
         check_cache=lambda step: check_cache_of(step, executor, artifacts(), settings, remember),
         distrust_cache=artifacts.distrust,
-        find_quantizer=cache(lambda asked: find_quantizer(asked, settings.on_warning)),
+        find_quantizer=cache(
+            lambda asked: find_quantizer(
+                asked, settings.on_warning, needs_entry=settings.on_miss == "refuse"
+            )
+        ),
         find_compilers=cache(lambda asked: find_compilers(asked, settings.on_warning)),
         find_sharder=find_sharder,
         on_miss=settings.on_miss,

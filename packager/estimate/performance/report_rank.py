@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -136,6 +136,7 @@ def menu_document(menu: Menu) -> list[dict[str, Any]]:
             "goal": goal,
             "options": option.candidate.options,
             "precision": option.plan.precision,
+            "streams": streams_of(option),
             "tp_degree": option.plan.tp_degree,
             "buildable": True,  # of everything that is ranked; programs may read it
             "point": point_document(option.prediction, option.point),
@@ -150,7 +151,26 @@ def menu_section(menu: Menu) -> Section:
     """Return the configurations of one instance, one line for each goal."""
     rows = tuple(Row(menu_cells(goal, option)) for goal, option in menu)
     table = Table(columns=word_columns(*MENU_HEADER), rows=rows, indent=2)
-    return Section(parts=(table,) if rows else (), heading="to try", medium="text")
+    parts: tuple[Part, ...] = (table, *_quantizing_words(menu)) if rows else ()
+    return Section(parts=parts, heading="to try", medium="text")
+
+
+def _quantizing_words(menu: Menu) -> Iterator[Words]:
+    """Yield which of the methods calibrate with texts, and which need no tool at all."""
+    told = {
+        str(option.candidate.changes["quantize"]): streams_of(option)
+        for _, option in menu
+        if "quantize" in option.candidate.changes
+    }
+    if streamed := [method for method, streams in told.items() if streams]:
+        yield Words(text=f"{', '.join(streamed)}: rounded while the weights are read, by no tool")
+    if others := [method for method, streams in told.items() if not streams]:
+        yield Words(text=f"{', '.join(others)}: calibrated with texts, by a tool")
+
+
+def streams_of(option: RankedInstance) -> bool:
+    """Return whether its weights are quantized while they are read."""
+    return any(one.code == "quantize-streams" for one in option.plan.findings)
 
 
 def menu_cells(goal: Goal, option: RankedInstance) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ def make_recipe(plan: Plan, facts: Facts, services: PlannerServices) -> Recipe:
     leave them out of the image, so it is refused.
     """
     steps = tuple(_steps(plan, facts, services))
-    quantizer = quantizer_of(plan, services)
+    quantizer = quantizer_of(plan, facts, services)
     streams = quantizer is not None and quantizer.streams
     missing = () if streams else tuple(_missing_steps(plan, steps))
     if missing and facts.base is not None:
@@ -32,20 +32,22 @@ def make_recipe(plan: Plan, facts: Facts, services: PlannerServices) -> Recipe:
     return Recipe(steps, ("quantize", *finishes) if streams else finishes)
 
 
-def needed_tools(plan: Plan, services: PlannerServices) -> tuple[str, ...]:
+def needed_tools(plan: Plan, facts: Facts, services: PlannerServices) -> tuple[str, ...]:
     """Return the tools of the techniques that have steps."""
     techniques = (
-        quantizer_of(plan, services),
+        quantizer_of(plan, facts, services),
         _sharder_of(plan, services),
         services.compilers.get(plan.compiler),
     )
     return tuple(one.tool for one in techniques if one is not None and one.tool)
 
 
-def quantizer_of(plan: Plan, services: PlannerServices) -> Quantizer | None:
+def quantizer_of(plan: Plan, facts: Facts, services: PlannerServices) -> Quantizer | None:
     """Return who quantizes, in a step or in the stream; None for weights served as they are."""
-    chosen = plan.quantization
-    return None if chosen is None or chosen.existing else services.quantizer
+    chosen, quantizer = plan.quantization, services.quantizer
+    if quantizer is None or chosen is None or chosen.existing:
+        return None
+    return quantizer.for_plan(facts, plan)
 
 
 def _sharder_of(plan: Plan, services: PlannerServices) -> Compiler | None:
@@ -55,7 +57,7 @@ def _sharder_of(plan: Plan, services: PlannerServices) -> Compiler | None:
 def _steps(plan: Plan, facts: Facts, services: PlannerServices) -> Iterator[Step]:
     """Yield the steps in order; of one that quantizes only if another uses its result."""
     earlier: list[Step] = []
-    quantizer = quantizer_of(plan, services)
+    quantizer = quantizer_of(plan, facts, services)
     if quantizer is not None and not quantizer.streams:
         step = quantizer.step(facts, plan)
         labels = {"model": plan.served_name, **step.labels}

@@ -21,7 +21,7 @@ from tests.support.remote_models import hub as hub
 from tests.support.remote_models import remote as remote
 
 SHARD = "model-00002-of-00003.safetensors"
-FP8 = ("--quantize", "stream:fp8")
+FP8 = ("--quantize", "fp8")
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_a_hub_model_is_quantized_into_a_registry_without_a_disk(
     assert second["digest"] == first["digest"]
 
 
-@pytest.mark.parametrize("method", ["stream:nvfp4", "stream:rtn,asymmetric", "stream:fp8,block"])
+@pytest.mark.parametrize("method", ["nvfp4", "rtn,asymmetric", "fp8,block"])
 def test_a_tree_and_an_image_are_made_by_one_pass(remote: Remote, model: Path, method: str) -> None:
     tree = ("--output", "dir:tree", "--quantize", method, "--instance", "ml.p5.48xlarge")
     record = remote.record(str(model), "oci:out", *tree)
@@ -116,7 +116,26 @@ def test_what_the_stream_cannot_do_is_refused_when_planning(remote: Remote, mode
     place = ("--model", str(model), "--instance", "local")
 
     static = remote.run("plan", *place, "--quantize", "stream:fp8,static", status=3)
-    limited = remote.run("plan", *place, *FP8, "--max-layer-size", "1GiB", status=3)
+    limited = (*place, *FP8, "--max-layer-size", "1GiB")
+    refused = remote.run("plan", *limited, "--quantizer", "stream", status=3)
 
     assert "the method looks at texts" in static.out + static.err
-    assert "layers have a size of their own" in limited.out + limited.err
+    assert "layers have a size of their own" in refused.out + refused.err
+
+
+def test_the_tool_does_what_the_stream_cannot_and_what_it_is_asked_to(
+    remote: Remote, model: Path
+) -> None:
+    place = ("--model", str(model), "--instance", "local")
+
+    plain = remote.run("plan", *place, *FP8)
+    limited = remote.run("plan", *place, *FP8, "--max-layer-size", "1GiB")
+    asked = remote.run("plan", *place, *FP8, "--quantizer", "llmcompressor")
+    nothing = remote.run("plan", *place, "--quantizer", "llmcompressor", status=2)
+
+    assert "no step: the weights are quantized while they are read" in plain.out
+    assert "a tool quantizes, not the stream: layers have a size" in limited.out + limited.err
+    for tools in (limited, asked):
+        assert "quantize with llmcompressor" in tools.out
+    assert "quantize-by-tool" not in asked.out + asked.err
+    assert "--quantizer llmcompressor has no method" in nothing.err

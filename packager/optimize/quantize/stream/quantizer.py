@@ -10,12 +10,13 @@ import importlib.util
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from packager.core.facts import Facts
 from packager.core.findings import Finding
 from packager.core.image import Inline
-from packager.core.model import ModelFile, TensorInfo, WeightsHeader
+from packager.core.model import ModelFile, ModelFiles, WeightsHeader
 from packager.core.plan import Plan
 from packager.core.ports import Quantizer
 from packager.core.recipe import Step
@@ -23,6 +24,7 @@ from packager.core.techniques import Quantization, Scheme
 from packager.core.units import decimal
 from packager.estimate.sizing.left_out import quantized_modules
 from packager.estimate.sizing.quantizable import read_table
+from packager.models.architectures.profile import SameModel
 from packager.optimize.quantize.llmcompressor import (
     SHARD_BYTES,
     LlmCompressorQuantizer,
@@ -42,7 +44,9 @@ from packager.optimize.steps.report import duration
 CONFIG = "config.json"
 ADDED = "quantization_config"
 METHODS = ("fp8", "rtn", "nvfp4", "mxfp4", "mxfp8", "w4afp8")
-BY_TOOL = "leave `stream:` out: the tool quantizes then"
+NO_NUMPY = "NumPy is not installed"
+INSTALL = "`pip install 'numpy>=2.0'`"
+BY_TOOL = "leave the quantizer out: a tool quantizes then"
 # Of a layer: what llm-compressor 0.14 gives one global scale (observers/helpers.py).
 FUSED = (
     ("gate_proj", "up_proj"),
@@ -80,14 +84,13 @@ class StreamQuantizer(Quantizer):
     def check(self, facts: Facts, plan: Plan) -> Iterable[Finding]:
         """Yield what the tool's quantizer finds, and why the stream cannot do it."""
         yield from self._worker.check(facts, plan)
-        if (reason := why_not(facts, plan)) is not None:
-            message = f"the model cannot be quantized in the stream: {reason}"
-            yield Finding("error", "quantize-stream", message, BY_TOOL)
-        elif importlib.util.find_spec("numpy") is None:
-            message = "quantizing in the stream needs NumPy, which is not installed"
-            yield Finding("error", "quantize-stream", message, "`pip install 'numpy>=2.0'`")
-        else:
+        reason = why_not(facts, plan)
+        if reason is None:
             yield _note(facts, plan)
+        else:
+            message = f"the model cannot be quantized in the stream: {reason}"
+            hint = INSTALL if reason == NO_NUMPY else BY_TOOL
+            yield Finding("error", "quantize-stream", message, hint)
 
     def step(self, facts: Facts, plan: Plan) -> Step:
         """Raise `NotImplementedError`: there is never a step."""
@@ -99,7 +102,7 @@ class StreamQuantizer(Quantizer):
         """Return the quantized model's files; only headers are read."""
         assert plan.quantization is not None
         files = facts.model.files
-        selected = _select(facts, plan, plan.quantization)
+        selected = _select(facts.model, _left_whole(facts, plan), form_of(plan.quantization))
         weights = (file for file in files if file.role == "weights")
         found = quantized_files(
             read_tensors(weights, read_header),
@@ -143,7 +146,15 @@ def why_not(facts: Facts, plan: Plan) -> str | None:
         return "what it costs is to be measured, which needs its files"
     if plan.compiler or plan.is_presharded:
         return "a later step works on its files"
-    selected = _select(facts, plan, chosen)
+    if importlib.util.find_spec("numpy") is None:
+        return NO_NUMPY
+    return _unlike_tool(SameModel(model), _left_whole(facts, plan), form_of(chosen))
+
+
+@lru_cache(maxsize=8)  # ranking plans one model many times
+def _unlike_tool(same: SameModel, left: tuple[str, ...], form: Format) -> str | None:
+    """Return what of a model the stream would write otherwise than the tool; None for nothing."""
+    model, selected = same.model, _select(same.model, left, form)
     named = model.config.get("dtype", model.config.get("torch_dtype"))
     by_name = {tensor.name: tensor for tensor in model.tensors}
     for name in sorted(selected.quantized):
@@ -155,13 +166,8 @@ def why_not(facts: Facts, plan: Plan) -> str | None:
     odd = find_unaligned(model.tensors, selected.form, selected.quantized, SHARD_BYTES)
     if odd:
         return f"{odd} would not begin at a multiple of its elements' size"
-    return _unlike(model.tensors, model.config)
-
-
-def _unlike(tensors: Iterable[TensorInfo], config: Mapping[str, Any]) -> str | None:
-    """Return what of a model the stream would write otherwise than the tool; None for nothing."""
-    ties = config.get("tie_word_embeddings")
-    for tensor in tensors:
+    ties = model.config.get("tie_word_embeddings")
+    for tensor in model.tensors:
         if len(tensor.shape) == 3 and ".experts" in tensor.name:
             return f"{tensor.name} holds several matrices"
         if ties and tensor.name == f"{HEAD}.weight":
@@ -191,10 +197,13 @@ def form_of(chosen: Quantization) -> Format:
     raise AssertionError(chosen.method)
 
 
-def _select(facts: Facts, plan: Plan, chosen: Quantization) -> _Selection:
-    left = (*plan.quantizing.ignored, *built_plain(facts, plan))
-    modules = [name for name, _ in quantized_modules(facts.model, left or None)]
-    form = form_of(chosen)
+def _left_whole(facts: Facts, plan: Plan) -> tuple[str, ...]:
+    """Return what is ignored: as the request says, and what the engine builds unquantized."""
+    return (*plan.quantizing.ignored, *built_plain(facts, plan))
+
+
+def _select(model: ModelFiles, left: tuple[str, ...], form: Format) -> _Selection:
+    modules = [name for name, _ in quantized_modules(model, left or None)]
     quantized = frozenset(f"{name}.weight" for name in modules)
     fused = dict(_fused(quantized)) if form.needs_largest else {}
     return _Selection(form=form, quantized=quantized, fused=fused)

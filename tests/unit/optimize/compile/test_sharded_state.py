@@ -250,7 +250,7 @@ def test_what_is_compiled_starts_with_the_split_weights() -> None:
 
     assert (shard.gives, compiling.gives) == ("ranks", "compiled")
     assert compiling.inputs["model"].result_of == "shard"
-    tools = needed_tools(plan_for(facts), services_for(facts))
+    tools = needed_tools(plan_for(facts), facts, services_for(facts))
     assert tools == ("vllm-shards", "vllm-cache")
 
 
