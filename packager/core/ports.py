@@ -83,6 +83,11 @@ class Quantizer(Protocol):
         """Return whether it has no step, and `describe` instead."""
         return False
 
+    @property
+    def alternative(self) -> Quantizer | None:
+        """Return who makes the same files in a step, where it streams; None for nobody."""
+        return None
+
     def for_plan(self, facts: Facts, plan: Plan) -> Quantizer:  # noqa: ARG002
         """Return who does the work of a plan: itself, or one that it chooses."""
         return self

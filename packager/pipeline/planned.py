@@ -113,6 +113,7 @@ def make_planned(
     taken = _with_files(decided, based, services)  # the checks above need no download
     final = _confirm(confirmed, based, taken, planning)
     ready = _with_base_at_hand(taken, final, services)
+    final, planning = _from_cache(ready, final, planning, services)
     facts, found = _with_tools(ready, final, planning, services)
     settled = replace(final, findings=(*final.findings, *found, *decided.chosen))
     return Planned(
@@ -122,6 +123,24 @@ def make_planned(
         planning=planning,
         recipe=make_recipe(settled, facts, planning),
     )
+
+
+def _from_cache(
+    facts: Facts, plan: Plan, planning: PlannerServices, services: BuildServices
+) -> tuple[Plan, PlannerServices]:
+    """Take a tool's step in place of the stream where the cache has its result.
+
+    Nothing is read to find that out: the digests of the weights are known, or it is not looked for.
+    """
+    quantizer = quantizer_of(plan, facts, planning)
+    tool = quantizer.alternative if quantizer is not None else None
+    if tool is None:
+        return plan, planning
+    step = tool.step(replace(facts, model=services.known_files(facts.model)), plan)
+    if step.key is None or services.check_cache(step).state != "hit":
+        return plan, planning
+    left = tuple(one for one in plan.findings if one.code != "quantize-streams")
+    return replace(plan, findings=left), replace(planning, quantizer=tool)
 
 
 def _confirm(plan: Plan, known: Facts, facts: Facts, planning: PlannerServices) -> Plan:

@@ -49,6 +49,7 @@ class BuildServices(StepServices):
     check_base: Callable[[BaseImage], None] = lambda _: None  # whether outputs take its layers
     read_base: Callable[[BaseImage], ImageFiles] = lambda _: ImageFiles()
     family: Callable[[str], ContainerFamily]
+    known_files: Callable[[ModelFiles], ModelFiles] = lambda model: model  # with digests, unread
     find_quantizer: Callable[[str | None], Quantizer | None]
     find_compilers: Callable[[str | None], Mapping[str, Compiler]]  # that may be meant
     find_sharder: Callable[[str], Compiler | None] = lambda _: None  # for a load format

@@ -120,6 +120,7 @@ def _of_request(limit: int, given: dict[str, Any], on_event: EventSink) -> list[
         settings_for(request),
         **chosen,
         headers_only=True,
+        on_miss="refuse",  # the tool's look-up, also where a build would stream
         read_local=True,  # a key has digests: weights without one are hashed once
         on_event=on_event,
         on_warning=warn,

@@ -123,6 +123,7 @@ def services_for(settings: Settings) -> BuildServices:
         find_evaluation=evaluation_texts,
         read_quality=read_quality,
         pin_files=lambda model: _pin_files(model, settings, reader, index),
+        known_files=lambda model: _known_files(model, index),
         preflight=lambda: preflight_all(sinks),
         outputs=kinds_of(settings.outputs),
         write=lambda image: write_out(image, sinks, reader, settings),
@@ -319,6 +320,12 @@ def _find_base(
             hint="restore the recorded base, or build without --from-record",
         )
     return base
+
+
+def _known_files(model: ModelFiles, index: DigestIndex) -> ModelFiles:
+    from packager.models.pinning import pin_files
+
+    return pin_files(model, index, None)
 
 
 def _pin_files(

@@ -19,7 +19,8 @@ from packager.core.recipe import Step
 from packager.core.techniques import Scheme
 from packager.optimize.quantize.llmcompressor import LlmCompressorQuantizer
 from packager.optimize.quantize.llmcompressor_options import TOOL, needs_data
-from packager.optimize.quantize.stream.quantizer import METHODS, StreamQuantizer, why_not
+from packager.optimize.quantize.stream.quantizer import StreamQuantizer
+from packager.optimize.quantize.stream.same import METHODS, why_not
 
 
 class DefaultQuantizer(Quantizer):

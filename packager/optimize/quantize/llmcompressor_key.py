@@ -17,12 +17,21 @@ from packager.optimize.keys.parts import (
     Calibration,
     Invocation,
     Precision,
+    Toolchain,
     Weights,
 )
 from packager.optimize.keys.parts import Quantization as QuantizationKey
-from packager.optimize.quantize.llmcompressor_options import is_symmetric
+from packager.optimize.quantize.llmcompressor_options import TOOL, is_symmetric
+from packager.optimize.quantize.stream.formats import ARITHMETIC
+from packager.optimize.quantize.stream.layout import LAYOUT
+from packager.optimize.quantize.stream.same import differs
 from packager.optimize.steps.configs import NO_WEIGHT
-from packager.optimize.steps.key_parts import files_by_path, graph_of, toolchain_of
+from packager.optimize.steps.key_parts import (
+    files_by_path,
+    graph_of,
+    rounding_toolchain,
+    toolchain_of,
+)
 
 MIXED = "mixed"  # in place of a method, where parts have several
 
@@ -76,7 +85,7 @@ def checkpoint_key(
         ),
         calibration=_calibration(samples, parameters) if samples else None,
         sharding=None,
-        toolchain=toolchain_of(facts.tools["llmcompressor"]),
+        toolchain=_toolchain(facts, plan),
         invocation=Invocation(
             compiler_args=(),
             engine_args={
@@ -88,6 +97,13 @@ def checkpoint_key(
         ),
         computed_on=None,
     )
+
+
+def _toolchain(facts: Facts, plan: Plan) -> Toolchain:
+    """Return the tool with its versions; the arithmetic where whoever rounds writes the same."""
+    if differs(facts, plan) is None:
+        return rounding_toolchain(f"{ARITHMETIC}.{LAYOUT}")
+    return toolchain_of(facts.tools[TOOL])
 
 
 def _written(value: object) -> str:

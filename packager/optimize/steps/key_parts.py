@@ -29,6 +29,7 @@ LAUNCHER = "packager-launcher"
 LAUNCHER_MODULES = frozenset(
     {"launch.py", "compiled_cache.py", "sitecustomize.py", "with_compiled.py"}
 )
+ROUNDING = "packager-rounding"  # in place of a tool: no byte depends on which one rounds
 OF_THE_IMAGE = "as in the image"  # stated by its digest
 
 
@@ -48,6 +49,16 @@ def toolchain_of(tool: ToolFacts, *, image: str | None = None) -> Toolchain:
         },
         image=image or tool.image or None,
         worker=tool.worker,
+    )
+
+
+def rounding_toolchain(version: str) -> Toolchain:
+    """Return what stands for every tool that rounds by this version of arithmetic and layout."""
+    return Toolchain(
+        packages=(Package(name=ROUNDING, version=version, digest=None),),
+        environment={},
+        image=None,
+        worker=hashlib.sha256(f"{ROUNDING} {version}".encode()).hexdigest(),
     )
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from artifact_cache import open_local
+from packager.optimize.keys.documents import parse_document
 from tests.support.buckets import server as server
 from tests.support.doubles.fake_hub import FakeHub
 from tests.support.doubles.models import fill_with_numbers, write_model
@@ -139,3 +141,41 @@ def test_the_tool_does_what_the_stream_cannot_and_what_it_is_asked_to(
         assert "quantize with llmcompressor" in tools.out
     assert "quantize-by-tool" not in asked.out + asked.err
     assert "--quantizer llmcompressor has no method" in nothing.err
+
+
+def test_a_result_of_the_tool_is_taken_from_the_cache_in_place_of_rounding(
+    remote: Remote, model: Path
+) -> None:
+    asked = (*FP8, "--cache-dir", str(remote.root / "cache"))
+    missed = remote.build(str(model), "oci:no", *asked, "--require-cached", status=8)
+    streamed = remote.record(str(model), "oci:out", "--output", "dir:tree", *asked)
+    publish_tree(remote, remote.root / "tree")
+
+    told = remote.run("plan", "--model", str(model), "--instance", "local", *asked)
+    taken = remote.record(str(model), "oci:again", *asked, "--require-cached")
+    explained = remote.run(
+        *("cache", "explain", "--model", str(model), "--instance", "local", *asked)
+    )
+
+    assert "'quantize' is not in the cache" in missed.err
+    assert "quantize with llmcompressor: in the cache" in told.out
+    assert "quantize-streams" not in told.out + told.err
+    assert [step["reused"] for step in taken["steps"]] == [True]
+    assert (streamed["steps"], layers_of(taken)) == ([], layers_of(streamed))
+    assert explained.out.startswith("quantize: hit (")
+
+
+def publish_tree(remote: Remote, tree: Path) -> None:
+    """Publish what the stream wrote as the tool's result, under the key that was last missed."""
+    noted = json.loads(next(remote.disk.rglob("lookups.json")).read_text())
+    names = ("config.json", "model.safetensors.index.json")
+
+    def build(place: Path) -> None:
+        for file in tree.iterdir():
+            if file.suffix == ".safetensors" or file.name in names:
+                (place / file.name).write_bytes(file.read_bytes())
+
+    into = remote.root / "into"
+    into.mkdir()
+    cache = open_local(remote.root / "cache/artifacts")
+    cache.get_or_build(parse_document(noted[0]["document"]), build, into)

@@ -19,6 +19,7 @@ from packager.images.reshard import weights_index
 from packager.optimize.quantize.stream.formats import Format
 from packager.optimize.quantize.stream.segments import RoundedMatrix, rounded_matrix
 
+LAYOUT = "1"  # of the files below; another one gets another number
 SHARED = ("embed_tokens.weight", "lm_head.weight", "wte.weight", "embed_out.weight")
 INDEX = "model.safetensors.index.json"
 

@@ -16,7 +16,7 @@ from packager.core.order import NodeResult
 from packager.core.recipe import Step
 from packager.core.tool import ToolFacts, build_for
 from packager.optimize.steps.failures import StepBroken
-from packager.optimize.steps.key_parts import toolchain_of
+from packager.optimize.steps.key_parts import ROUNDING, toolchain_of
 from packager.optimize.steps.presence import Presence
 from packager.optimize.steps.ray.exchange import InputFinder
 from packager.optimize.steps.ray.orders import make_step
@@ -94,7 +94,7 @@ def check_toolchain(step: Step, facts: ToolFacts) -> None:
     """Raise `tool_differs` where the key was made for another tool than this node has."""
     wanted = getattr(step.key, "toolchain", None)
     here = toolchain_of(facts)
-    if wanted is None or wanted == here:
+    if wanted is None or wanted == here or wanted.packages[0].name == ROUNDING:
         return
     theirs = {one.name: one.version for one in wanted.packages} | dict(wanted.environment)
     ours = {one.name: one.version for one in here.packages} | dict(here.environment)

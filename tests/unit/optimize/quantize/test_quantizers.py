@@ -459,3 +459,23 @@ def test_a_layer_of_70b_needs_a_gpu_of_24_gb(method: str, least: float, most: fl
     assert least < use.each_bytes < most
     assert use.each_bytes < 0.9 * 23028 * 2**20  # an A10G, as its driver says
     assert (use.most, use.helps, use.all_bytes) == (1, True, 0)
+
+
+@pytest.mark.parametrize(("method", "names_tool"), [("fp8", False), ("rtn", False), ("awq", True)])
+def test_what_the_stream_writes_too_is_found_whatever_version_the_tool_has(
+    method: str, names_tool: bool
+) -> None:
+    given = facts(model_of(TINY), "ml.g6.xlarge", quantize=method)
+    other = replace(TOOL, worker="c" * 64, requirements="d" * 64)
+    plan = planned(given)
+
+    keys = [
+        QUANTIZER.step(replace(given, tools={"llmcompressor": tool}), plan).key
+        for tool in (TOOL, other)
+    ]
+
+    assert (keys[0] != keys[1]) == names_tool
+    found = QUANTIZER.step(given, plan).key
+    assert isinstance(found, QuantizedCheckpointKey)
+    packages = [one.name for one in found.toolchain.packages]
+    assert ("packager-rounding" in packages) != names_tool
