@@ -99,6 +99,7 @@ class _Reader:
         self.found = Arguments()
         self.dotted: dict[str, tuple[Given, dict[str, Any]]] = {}
         self.model_read = not grammar.takes_model
+        self.may_be_model = False
         self.options: dict[str, tuple[Option, bool]] = {}
         for option in grammar.schema.options.values():
             for name in (option.name, *option.aliases):
@@ -115,7 +116,8 @@ class _Reader:
             word = self.words.pop(0)
             text = word.text
             if not word.known and not text.startswith("-"):
-                continue  # a variable with further options, perhaps
+                self._unread(word)  # a variable with further options, perhaps
+                continue
             if text == "--":
                 continue
             if self.grammar.is_flexible and text.startswith("-O") and text != "-O":
@@ -137,6 +139,14 @@ class _Reader:
             self.found.given.append(replace(given, name=name, value=text))
         self._repeated()
         return self.found
+
+    def _unread(self, word: Word) -> None:
+        """Remark on options that only the server's machine knows; one word may be the model."""
+        if self.model_read or self.may_be_model:
+            message = f"{shorten(word.text, 60)} is not known here: options in it were not checked"
+            hint = "write them out, or check the server's whole command line"
+            self._remark(word.place, Finding("note", "options-unread", message, hint))
+        self.may_be_model = True
 
     def _is_doubled(self) -> bool:
         """Report whether the model comes after the word that would be read as it."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from packager.addons.check.containers import devices_in, servers_under
 from packager.addons.check.engine_commands import container_servers, shared_memory
 from packager.addons.check.properties import read_settings
-from packager.addons.check.shell import expand_kubernetes, read_commands
+from packager.addons.check.shell import read_commands
 from packager.addons.check.text_places import inside
 from packager.addons.check.values import DescribedServer, Edit, Remark, Setting, Word
 from packager.core.documents import shorten
@@ -19,6 +20,8 @@ from packager.core.yaml_nodes import Node, spans_in
 TEMPLATES = ("spec", "template", "spec")
 CRON = ("spec", "jobTemplate", "spec", "template", "spec")
 APPENDED = "VLLM_ADDITIONAL_ARGS"  # LLMInferenceService of KServe; read 2026-11-22
+KUBERNETES = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)", re.ASCII)
+DEFAULT = re.compile(r"\$\$|\$\{\w+:?-([^{}$]*)\}")  # where the environment has no other
 NOT_TEXT = {"bool", "int", "float", "null"}
 
 
@@ -68,7 +71,7 @@ def read_compose(
             servers += container_servers(
                 place=reading.place(service),
                 name=f"service {name}",
-                image=service.value("image"),
+                image=_interpolated(_word(image, reading)).text if image is not None else "",
                 entrypoint=entry,
                 arguments=words,
                 env=env,
@@ -145,6 +148,24 @@ def _containers(one: Node) -> Iterator[Node]:
                     yield container
 
 
+def expand_kubernetes(words: Iterable[Word], values: Mapping[str, str | None]) -> tuple[Word, ...]:
+    """Replace `$(NAME)` by the container's variables, as the kubelet does."""
+
+    def expanded(word: Word) -> Word:
+        known = True
+
+        def replaced(match: re.Match[str]) -> str:
+            nonlocal known
+            value = values.get(match[1])
+            known = known and value is not None
+            return match[0] if value is None else value
+
+        text = KUBERNETES.sub(replaced, word.text)
+        return Word(text, word.place, word.known and known, word.spans)
+
+    return tuple(expanded(word) for word in words)
+
+
 def _container(node: Node, reading: _Reading) -> Iterator[DescribedServer]:
     env = _kubernetes_env(node, reading)
     values = {setting.name: setting.value for setting in env}
@@ -218,8 +239,11 @@ def _compose_words(node: Node | None, reading: _Reading) -> tuple[Word, ...]:
 
 
 def _interpolated(word: Word) -> Word:
-    known = "$" not in word.text.replace("$$", "")
-    return Word(word.text.replace("$$", "$"), word.place, known, word.spans)
+    """Return a word with the defaults of its variables; `$$` is a dollar sign."""
+    text = DEFAULT.sub(lambda found: found[0] if found[0] == "$$" else found[1], word.text)
+    known = "$" not in text.replace("$$", "")
+    spans = word.spans if text == word.text else ()
+    return Word(text.replace("$$", "$"), word.place, known, spans)
 
 
 def _compose_env(service: Node, reading: _Reading) -> tuple[Setting, ...]:

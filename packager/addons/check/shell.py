@@ -8,18 +8,17 @@ the character that continues a line, and in how variables are set and named.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from packager.addons.check.dialects import CMD, POSIX, ConfigDialect, dialect_of
+from packager.addons.check.shell_variables import ASSIGNMENT, BEHIND, ShellVariables
 from packager.addons.check.text_places import Locate, Parts
 from packager.addons.check.values import Edit, Remark, Setting, Word
 from packager.core.documents import shorten
 from packager.core.findings import Finding
 from packager.core.positions import Place, spans_of
 
-ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)", re.DOTALL | re.ASCII)
-KUBERNETES = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_.-]*)\)", re.ASCII)
 ARRAY = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=\(", re.ASCII)
 WORDS = re.compile(  # all words of an array, or those that a script is started with
     r'(?P<quote>"?)\$(?:\{(?P<array>[A-Za-z_][A-Za-z0-9_]*)\[[@*]\]\}|\{?[@*]\}?)(?P=quote)'
@@ -27,12 +26,15 @@ WORDS = re.compile(  # all words of an array, or those that a script is started 
     re.ASCII,
 )
 ENDS = ";&|()\n"
+SETTERS = frozenset({"export", "declare", "typeset", "readonly", "set", "local"})
 PLAIN = re.compile(r"[^\s<>;&|()'\"\\^$`%]+")  # what no shell reads as anything else
 PLAIN_QUOTED = re.compile(r"[^\"\\^$`%\n]+")
+# `${NAME:-VALUE}`, where nothing else sets NAME.
+DEFAULT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*):?[-=]([^{}$`\"'\\\n]*)\}", re.ASCII)
 HEREDOC = re.compile(r"<<-?\s*(['\"]?)([A-Za-z_]\w*)\1")
 
 MOST_EXPANDED = 1024 * 1024  # characters of variables' values in one text
-MOST_EXPORTED = 1000
+MOST_VARIANTS = 16  # of one command
 MOST_ELEMENTS = 4000  # words of all arrays, each time that they are named
 
 
@@ -55,84 +57,45 @@ def read_commands(
     locate: Locate,
     dialect: ConfigDialect | None = None,
     parameters: Sequence[Word] | None = None,
+    variables: ShellVariables | None = None,
 ) -> list[Command]:
     """Split a text into simple commands, each with the variables that it starts with.
 
-    `parameters` are the words after a script, its `"$@"`; None if unknown.
+    `parameters` are the words after a script, its `"$@"`; None if unknown.  A command stands there
+    once for every value that branches of the text give to one of its variables.
     """
-    known: dict[str, str] = {}
-    exported: dict[str, Setting] = {}
+    known = variables or ShellVariables()
     commands: list[Command] = []
     scanner = _Scanner(text, locate, dialect or dialect_of(text), known, parameters)
     while not scanner.is_done():
-        command = scanner.command()
-        command.exported = list(exported.values())
-        rest = command.words
-        while rest and (found := ASSIGNMENT.fullmatch(rest[0].text)):
-            word = rest.pop(0)
-            command.variables.append(_assigned(word, found, known))
-        if rest and rest[0].text in {"export", "declare", "typeset", "readonly", "set", "local"}:
-            _export(rest, known, exported)
-            _set_parameters(rest, scanner)
-        elif not rest:
-            for setting in command.variables:
-                _remember(setting, known)
-                if setting.name in exported:
-                    exported[setting.name] = setting
-        else:
-            commands.append(command)
+        known.is_behind = scanner.ended in ("&", "|")
+        for chosen, command in scanner.variants():
+            known.chosen = chosen
+            if not chosen:
+                known.enter(command.words)
+            command.exported = list(known.exported.values())
+            rest = command.words
+            if len(rest) > 1 and rest[0].text in BEHIND and ASSIGNMENT.fullmatch(rest[1].text):
+                del rest[0]
+            while rest and (setting := known.assigned(rest[0])) is not None:
+                rest.pop(0)
+                command.variables.append(setting)
+            if rest and rest[0].text in SETTERS:
+                known.export(rest)
+                _set_parameters(rest, scanner)
+            elif rest:
+                commands.append(command)
+            else:
+                for setting in command.variables:
+                    known.set(setting)
+        known.chosen = {}
     return commands
-
-
-def expand_kubernetes(words: Iterable[Word], values: Mapping[str, str | None]) -> tuple[Word, ...]:
-    """Replace `$(NAME)` by the container's variables, as the kubelet does."""
-
-    def expanded(word: Word) -> Word:
-        known = True
-
-        def replaced(match: re.Match[str]) -> str:
-            nonlocal known
-            value = values.get(match[1])
-            known = known and value is not None
-            return match[0] if value is None else value
-
-        text = KUBERNETES.sub(replaced, word.text)
-        return Word(text, word.place, word.known and known, word.spans)
-
-    return tuple(expanded(word) for word in words)
-
-
-def _assigned(word: Word, found: re.Match[str], known: Mapping[str, str]) -> Setting:
-    """Return what an assignment sets: `NAME=VALUE`, or `NAME+=VALUE` behind what it was."""
-    value = found[3] if word.known else None
-    if value is not None and found[2]:
-        value = known[found[1]] + value if found[1] in known else None
-    return Setting(found[1], value, word.place)
-
-
-def _export(words: list[Word], known: dict[str, str], exported: dict[str, Setting]) -> None:
-    for word in words[1:]:
-        found = ASSIGNMENT.fullmatch(word.text)
-        if found:
-            setting = _assigned(word, found, known)
-            _remember(setting, known)
-            is_exported = words[0].text == "export" or words[1].text == "-x"
-            if is_exported and len(exported) < MOST_EXPORTED:
-                exported[setting.name] = setting
-        elif words[0].text == "export" and word.text in known:
-            exported[word.text] = Setting(word.text, known[word.text], word.place)
 
 
 def _set_parameters(words: list[Word], scanner: _Scanner) -> None:
     """Remember the words of `set -- WORD…` as those that `"$@"` names."""
     if words[0].text == "set" and len(words) > 1 and words[1].text == "--":
         scanner.parameters = words[2:]
-
-
-def _remember(setting: Setting, known: dict[str, str]) -> None:
-    known.pop(setting.name, None)
-    if setting.value is not None:
-        known[setting.name] = setting.value
 
 
 class _Scanner:
@@ -143,14 +106,14 @@ class _Scanner:
         text: str,
         locate: Locate,
         dialect: ConfigDialect,
-        known: Mapping[str, str],
+        known: ShellVariables,
         parameters: Sequence[Word] | None,
     ) -> None:
         self.text, self.locate, self.dialect = text, locate, dialect
         self.known, self.parameters = known, parameters
-        self.arrays: dict[str, list[Word]] = {}
         self.position, self.row, self.row_start = 0, 0, 0
         self.heredocs: list[str] = []
+        self.ended = ""  # by which character the last command
         self.expanded, self.elements = 0, 0  # characters of variables, words of arrays
         self.continued = f"{dialect.escape}\n"
         self.broken = re.compile(re.escape(dialect.escape) + r"[ \t]+(?=\n[ \t]*[^\s#])")
@@ -160,6 +123,22 @@ class _Scanner:
 
     def here(self) -> Place:
         return self.locate(self.row, self.position - self.row_start)
+
+    def variants(self) -> list[tuple[dict[str, int], Command]]:
+        """Return the next command, once for each value of a variable in it."""
+        begun = (self.position, self.row, self.row_start)
+        heredocs = [*self.heredocs]
+        self.known.counts = {}
+        found: list[tuple[dict[str, int], Command]] = [({}, self.command())]
+        counts = dict(self.known.counts)
+        choices = [{name: i} for name, count in counts.items() for i in range(1, count)]
+        for chosen in choices[:MOST_VARIANTS]:
+            self.position, self.row, self.row_start = begun
+            self.heredocs = [*heredocs]
+            self.known.chosen = chosen
+            found.append((chosen, self.command()))
+        self.known.chosen = {}
+        return found
 
     def command(self) -> Command:
         """Return the words up to the command's end; none of an empty one."""
@@ -222,7 +201,7 @@ class _Scanner:
             elif not self._is_special(command):
                 words += self._word(command)
         self.position += 1
-        self.arrays[found[1]] = [*(self.arrays.get(found[1], []) if found[2] else []), *words]
+        self.known.set_array(found[1], words, grows=bool(found[2]))
         return True
 
     def _is_all(self, command: Command) -> bool:
@@ -230,7 +209,7 @@ class _Scanner:
         found = WORDS.match(self.text, self.position)
         if found is None:
             return False
-        words = self.arrays.get(found["array"]) if found["array"] else self.parameters
+        words = self.known.words(found["array"]) if found["array"] else self.parameters
         if words is None or self.elements + len(words) > MOST_ELEMENTS:
             words = [Word(found[0].strip('"'), self.here(), known=False)]
         self.elements += len(words)
@@ -258,6 +237,7 @@ class _Scanner:
         return True
 
     def _end(self, char: str, command: Command) -> None:
+        self.ended = char
         if char != "\n":
             self.position += 1
             return
@@ -404,13 +384,19 @@ class _Scanner:
         found = self.dialect.variable.match(self.text, self.position)
         if found:
             self.position = found.end()
-            value = self.known.get(next(name for name in found.groups() if name))
+            value = self.known.value(next(name for name in found.groups() if name))
             self.expanded += len(value or "")
             if self.expanded > MOST_EXPANDED:
                 value = None
             parts.add(found[0] if value is None else value, place, is_known=value is not None)
             parts.is_moved = parts.is_moved or value is not None
             return value is not None
+        if (found := DEFAULT.match(self.text, self.position)) and self.dialect is POSIX:
+            self.position = found.end()
+            value = self.known.value(found[1])
+            parts.add(value or found[2], place)
+            parts.is_moved = True
+            return True
         for opening, closing in (("$(", ")"), ("${", "}"), ("`", "`")):
             if self.text.startswith(opening, self.position):
                 parts.add(self._substitution(opening, closing), place, is_known=False)

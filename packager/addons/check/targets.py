@@ -27,6 +27,7 @@ VERSION = re.compile(r"v?(\d+\.\d+(?:\.\d+)*(?:\.?(?:post|rc|dev)\d+)*)", re.ASC
 AWS_TAGS = Path(__file__).parent / "data" / "aws_tags.toml"
 AWS = re.compile(r"server-(?:sagemaker-)?cuda-(v\d+(?:\.\d+)*)(?:-.*)?", re.ASCII)
 LMI = re.compile(r"lmi(\d+)", re.ASCII)
+FILLED_IN = re.compile(r"\$\{[^}]*\}|\$\w+|\{\{.*?\}\}")  # elsewhere
 TGI = re.compile(r"(?:^|-tgi)v?(\d+\.\d+\.\d+)", re.ASCII)
 
 # Prefixes of variables that one family's entrypoint makes options of.
@@ -133,13 +134,13 @@ def _family_of_config(server: DescribedServer) -> str:
 
 def read_image(reference: str) -> ConfigTarget | None:
     """Read family, version and variant from an image's reference."""
-    path = reference.partition("@")[0]
+    path = FILLED_IN.sub("$", reference).partition("@")[0]
     head, colon, tag = path.rpartition(":")
     if not colon or "/" in tag:
         head, tag = path, ""
-    if not head or "$" in reference:
+    repository, tag = head.rpartition("/")[2], "" if "$" in tag else tag
+    if not repository or "$" in repository:
         return None
-    repository = head.rpartition("/")[2]
     for container in containers():
         ours = container.repository or container.default_base.partition(":")[0].rpartition("/")[2]
         if tag and container.version == tag and repository == ours.rpartition("/")[2]:

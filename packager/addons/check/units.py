@@ -10,6 +10,7 @@ from pathlib import PurePath
 from packager.addons.check.engine_commands import container_servers, may_start, servers_in
 from packager.addons.check.environment import unquoted
 from packager.addons.check.shell import read_commands
+from packager.addons.check.shell_variables import known_variables
 from packager.addons.check.text_places import at
 from packager.addons.check.values import DescribedServer, Setting, Word
 from packager.core.positions import Place
@@ -50,7 +51,8 @@ def _servers(name: str, entries: list[tuple[str, str, Place]]) -> Iterator[Descr
         command = value.lstrip(PREFIXES)
         if may_start(command):
             here = at(place.file, place.line, place.column + len(value) - len(command), 1)
-            for server in servers_in(read_commands(command, here)):
+            known = known_variables({one.name: one.value for one in env})
+            for server in servers_in(read_commands(command, here, variables=known)):
                 yield replace(server, env=(*env, *server.env))
 
 

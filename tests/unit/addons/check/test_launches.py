@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from packager.addons.check.text import NotReadable
-from tests.support.cases import read_tables
-from tests.support.checked import Check
+from tests.support.cases import cases_of, read_tables
+from tests.support.checked import Check, lines
 
+cases = cases_of(__file__)
 FORMS = read_tables(__file__, "launches")
 
 
@@ -29,3 +30,12 @@ def test_what_starts_no_engine_that_is_read_is_refused(check: Check, name: str) 
     except NotReadable:
         return
     assert report.unread == (name,)
+
+
+@cases("unknown")
+def test_options_that_only_the_machine_knows_are_noted(
+    check: Check, text: str, noted: list[str]
+) -> None:
+    found = lines(check({"a.sh": text}), "note", "warning", "error")
+
+    assert [line for line in found if not line.endswith("version-unknown")] == noted

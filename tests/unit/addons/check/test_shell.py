@@ -6,7 +6,8 @@ import shlex
 
 import pytest
 
-from packager.addons.check.shell import expand_kubernetes, read_commands
+from packager.addons.check.manifests import expand_kubernetes
+from packager.addons.check.shell import read_commands
 from packager.addons.check.text_places import at
 from packager.addons.check.values import Word
 from packager.core.positions import Place
@@ -42,6 +43,22 @@ def test_words_have_the_lines_and_columns_of_the_file() -> None:
 @cases("commands_end_where_the_shell_ends_them")
 def test_commands_end_where_the_shell_ends_them(text: str, expected: list[list[str]]) -> None:
     assert texts(text) == expected
+
+
+@cases("commands_with_the_values_of_every_branch")
+def test_a_command_is_read_with_the_values_of_every_branch(
+    text: str, expected: list[list[str]]
+) -> None:
+    assert [words for words in texts(text) if words[0] == "vllm"] == expected
+
+
+def test_branches_do_not_multiply_without_an_end() -> None:
+    names = [f"V{number}" for number in range(40)]
+    branches = "".join(f"if a; then {name}=1; else {name}=2; fi\n" for name in names)
+
+    read = texts(f"{branches}run {' '.join(f'${name}' for name in names)}")
+
+    assert len([words for words in read if words[0] == "run"]) == 17
 
 
 def test_variables_of_the_text_are_replaced_and_others_are_unknown() -> None:
