@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -91,3 +91,58 @@ def check_adapter_name(name: str) -> None:
             hint="use letters, digits and single dashes, at most 63, such as `sql-7b`",
             code="AdapterName",
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterRewrite:
+    """Other files of the same deltas, which an engine reads as PEFT does: see `rewriting`."""
+
+    rank: int  # of every pair: rows and columns of zeros are added
+    paths: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    # path → the one that the base's checkpoint has for the same module
+    why: tuple[str, ...] = ()  # for people
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedAdapter:
+    """An adapter as a plan serves it."""
+
+    name: str
+    ref: ModelRef
+    directory: str  # in the container
+    rank: int  # the largest of its matrices
+    leaves: tuple[str, ...]
+    size: int  # of its weights, in bytes
+    rewrite: AdapterRewrite | None = None  # None: its files are served as they are
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterPlan:
+    """The adapters of a server, and what it keeps for them."""
+
+    adapters: tuple[ServedAdapter, ...]
+    slots: int  # on the devices at once
+    rank: int  # of a slot
+    leaves: tuple[str, ...] = ()  # modules that slots are kept for; () all
+    device_bytes: int = 0  # of the slots, on each device
+    runtime: bool = False  # more are loaded while it serves
+
+    @property
+    def waiting(self) -> int:
+        """Count the adapters that have no slot when all are asked for."""
+        return max(0, len(self.adapters) - self.slots)
+
+    @property
+    def host_bytes(self) -> int:
+        """Return the bytes of all adapters, which one process of the server keeps."""
+        return sum(adapter.size for adapter in self.adapters)
+
+    def moved(self, old: str, new: str) -> AdapterPlan:
+        """Return the plan with directories below `new` that were below `old`."""
+        adapters = tuple(
+            replace(one, directory=f"{new}/{one.directory.removeprefix(f'{old}/')}")
+            if one.directory.startswith(f"{old}/")
+            else one
+            for one in self.adapters
+        )
+        return replace(self, adapters=adapters)

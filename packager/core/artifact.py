@@ -16,6 +16,9 @@ class Artifacts:
 
     model: tuple[ModelFile, ...]
     draft: tuple[ModelFile, ...] = ()
+    adapters: Mapping[str, tuple[ModelFile, ...]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )  # by the directory in the container
     compiled: tuple[ModelFile, ...] = ()  # made ahead of time for one engine and device
     ran: tuple[str, ...] = ()  # names of steps that were run
     reused: tuple[str, ...] = ()  # names of steps whose result was in the cache

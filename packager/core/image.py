@@ -21,7 +21,7 @@ MEDIA_FILE = "application/octet-stream"  # a file of a tree by itself, in no ima
 Compression = Literal["none", "zstd", "auto"]  # `auto`: zstd where samples show that it helps
 LayerFormat = Literal["plain", "erofs"]  # `erofs`: file systems beside the plain layers
 LayerOrder = Literal["base-first", "weights-first"]
-LayerRole = Literal["base", "weights", "model", "draft", "compiled", "config", "file"]
+LayerRole = Literal["base", "weights", "model", "draft", "adapter", "compiled", "config", "file"]
 TreeRole = Literal["weights", "config", "tokenizer", "other", "draft", "compiled", "serving"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from packager.core.adapters import AdapterPlan
 from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding
 from packager.core.image import LayerOptions
@@ -157,6 +158,7 @@ class Plan(NotebookValue):
     tool_parser: ChosenParser | None = None  # None: the engine reads no tool calls
     reasoning_parser: ChosenParser | None = None
     stopping: Stopping | None = None  # None if the server's behaviour is unknown
+    adapters: AdapterPlan | None = None  # None: none are served
     # What the request says to those who carry the plan out.
     base: str = ""  # reference of the base image; "" where none is named or known
     layers: LayerOptions = field(default_factory=LayerOptions)

@@ -117,7 +117,7 @@ class Step:
 # What is done with results before they are layers: described as they are quantized while they are
 # read, measured against their source, described as the engine reads a draft, described as shards
 # that fit a layer.
-Finish = Literal["quantize", "evaluate", "lay-out-draft", "split-weights"]
+Finish = Literal["add-adapters", "quantize", "evaluate", "lay-out-draft", "split-weights"]
 
 
 @dataclass(frozen=True, slots=True)

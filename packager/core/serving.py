@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 MODEL_DIR = "/opt/packager/model"
 DRAFT_DIR = "/opt/packager/draft"
+ADAPTERS_DIR = "/opt/packager/adapters"
 COMPILED_DIR = "/opt/packager/compiled"
 SERVING_DIR = "/opt/packager/serving"
 

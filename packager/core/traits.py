@@ -20,6 +20,7 @@ AnswersAs = Literal["name", "directory", "nothing"]
 # What an engine does with a draft whose rotary table is shorter than the longest sequence: reads
 # past its end, drafts nothing beyond, limits all sequences to it, or does not start.
 Beyond = Literal["reads-past", "skips", "limits", "refuses"]
+AdapterLayout = Literal["modules", "paths", "variable", "directory"]
 DraftOptions = Literal["", "speculative-config", "speculative-algorithm"]
 
 
@@ -60,6 +61,32 @@ class DraftTraits:
     # and how it ends where it cannot.
     captures: frozenset[str] = frozenset()
     uncaptured: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterTraits:
+    """How an engine's version serves LoRA adapters, and what it reads of their files."""
+
+    layout: AdapterLayout  # how they are named to the server
+    ranks: tuple[int, ...] = ()  # of slots, in order; (): any
+    slots: int = 1  # that are kept without being asked for; 0: one for each adapter
+    base_takes_slot: bool = False  # requests of the base use one in mixed batches
+    # Of PEFT's files: `root` and `patterns` of scales, other `ranks` than the stated one, `regex`
+    # as targets, `embeddings`, `experts`.  What is missing is read wrongly or not at all.
+    honours: frozenset[str] = frozenset()
+    refused: tuple[tuple[str, str], ...] = ()  # fields, with the reason
+    without: frozenset[str] = frozenset()  # architectures that take none
+    heads: frozenset[str] | None = frozenset()  # those whose embedding and head do; None: all
+    stacked: frozenset[str] = frozenset()  # those that take experts of one tensor, and no others
+    groups: tuple[tuple[str, ...], ...] = ()  # modules that are adapted together or not at all
+    most_vocabulary: int = 0  # beside an adapter of the head; 0: any
+    wraps_all: bool = True  # slots are for every linear layer; False: for adapted ones
+    in_model: bool = False  # they lie in the model's directory
+    base_answers: str = ""  # when a request that names none of them meets the base
+    answers_unknown: bool = False  # the base answers names that are nobody's
+    runtime_variable: str = ""  # that opens loading while it serves
+    always_runtime: bool = False  # that cannot be turned off
+    stops_compiling: frozenset[str] = frozenset()  # kinds of devices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +131,7 @@ class EngineTraits:
     bakes_compile_caches: bool = False  # looks for compiled files where vLLM's variables say
     neuron_toolchain: str = ""  # that compiles for NeuronCores, `optimum`, `nxdi`, `neo`; "" none
     drafts: DraftTraits = DraftTraits()
+    adapters: AdapterTraits | None = None  # None: it serves none
 
     def plain_in(self, architecture: str) -> tuple[str, ...]:
         """Return the ends of paths of modules that it has unquantized in a class of models."""

@@ -64,6 +64,7 @@ class Counted:
     prefix_caching: bool | None = None  # None: the engine's own choice
     adapter_slots: int = 0
     adapter_rank: int = 0
+    adapter_sharded: bool = False  # both matrices of a pair over the devices
     mixed_element_bytes: int = 0  # of a state's convolution
     recurrent_element_bytes: int = 0  # of the rest of a state
 
@@ -149,6 +150,7 @@ def count_options(engine: str, options: Texts) -> Counted:
         prefix_caching={"true": True, "false": False}.get(options.get(PREFIXES, "").lower()),
         adapter_slots=slots if rank else 0,
         adapter_rank=rank,
+        adapter_sharded=options.get("fully-sharded-loras", "").lower() == "true",
     )
 
 

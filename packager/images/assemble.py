@@ -23,6 +23,7 @@ from packager.core.serving import COMPILED_DIR, RenderedFile, ServingConfig
 from packager.core.units import decimal
 from packager.images.layer_plan import (
     MAX_LAYERS,
+    adapter_layers,
     compiled_layers,
     config_layer,
     draft_layers,
@@ -52,7 +53,7 @@ def assemble_image(
 ) -> ImageSpec:
     """Assemble the image.
 
-    Order the layers of base, weights, compiled artifacts, draft and configuration.
+    Order the layers of base, weights, compiled artifacts, draft, adapters and configuration.
 
     The layers that change most come last.  With `weights-first` the model and its draft are below
     the base: a node keeps them when the base changes.
@@ -65,16 +66,17 @@ def assemble_image(
     lower = placement.below if order == "weights-first" else placement
     compiled = compiled_layers(files.compiled, directory=COMPILED_DIR, placement=placement)
     drafted = draft_layers(files.draft, directory=serving.draft_dir, placement=lower)
-    besides = len(base.layers) + len(compiled) + max(0, len(drafted) - 2)
+    adapted = adapter_layers(files.adapters, placement)
+    besides = len(base.layers) + len(compiled) + len(adapted) + max(0, len(drafted) - 2)
     modelled = model_layers(
         files.model, base_layers=besides, directory=serving.model_dir, placement=lower
     )
     config = (config_layer(files.config, placement),) if files.config else ()
     if order == "weights-first":
         _refuse_covered(base)
-        below, above = (*modelled, *drafted), (*compiled, *config)
+        below, above = (*modelled, *drafted), (*compiled, *adapted, *config)
     else:
-        below, above = (), (*modelled, *compiled, *drafted, *config)
+        below, above = (), (*modelled, *compiled, *drafted, *adapted, *config)
     image = ImageSpec(
         base=base,
         layers=(*_packed(below, compression), *base.layers, *_packed(above, compression)),
@@ -99,6 +101,7 @@ class ImageFiles:
     model: tuple[ModelFile, ...]
     draft: tuple[ModelFile, ...]
     compiled: tuple[ModelFile, ...]
+    adapters: Mapping[str, tuple[ModelFile, ...]]  # by their directories
     config: tuple[RenderedFile, ...]  # by absolute paths
 
 
@@ -113,6 +116,7 @@ def files_of_image(
         model=_without(artifacts.model, serving.model_dir, ours) if is_baked else (),
         draft=_without(artifacts.draft, serving.draft_dir, ours) if is_baked else (),
         compiled=artifacts.compiled,
+        adapters=artifacts.adapters,
         config=config,
     )
 
@@ -133,14 +137,15 @@ def place_image(
         (serving.draft_dir, files.draft),
         (COMPILED_DIR, files.compiled),
     )
+    adapted = [f"{place}/{file.path}" for place, found in files.adapters.items() for file in found]
     model, draft, compiled = (
         [f"{directory}/{file.path}" for file in found] for directory, found in kinds
     )
     return place_files(
         base,
         tree,
-        [*model, *draft, *compiled, *(file.path for file in files.config)],
-        own=[directory for directory, found in kinds if found],
+        [*model, *draft, *compiled, *adapted, *(file.path for file in files.config)],
+        own=[*(directory for directory, found in kinds if found), *files.adapters],
         below=[*model, *draft] if order == "weights-first" else [],
     )
 

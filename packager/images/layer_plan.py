@@ -9,7 +9,8 @@ grouped does not depend on the base, as long as that leaves room for 90.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from packager.core.errors import UsageError
 from packager.core.image import Inline, Layer, LayerRole
@@ -65,6 +66,19 @@ def draft_layers(
     runs = runs_within([file.size for file in large], SPLIT_OVER)
     groups = [*(large[run.start : run.stop] for run in runs), small]
     return tuple(_layer("draft", group, directory, placement) for group in groups if group)
+
+
+def adapter_layers(
+    adapters: Mapping[str, Sequence[ModelFile]], placement: Placement = AS_NAMED
+) -> tuple[Layer, ...]:
+    """Make each adapter a layer of its own: another one leaves all others as they are."""
+    return tuple(
+        replace(
+            _layer("adapter", files, directory, placement),
+            created_by=f"packager: adapter {directory.rpartition('/')[2]}",
+        )
+        for directory, files in adapters.items()
+    )
 
 
 def compiled_layers(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from packager.core.adapters import Adapter, check_adapter_name
@@ -13,7 +13,10 @@ from packager.core.model import ModelFiles
 from packager.core.references import ModelReference
 from packager.core.request import BuildRequest
 from packager.models.adapters.read import adapter_of
+from packager.models.adapters.rewriting import rewrite_adapter
+from packager.optimize.steps.services import RunStep
 from packager.pipeline.services import BuildServices
+from packager.pipeline.stages import Finished
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,24 @@ def take_adapters(facts: Facts, services: BuildServices) -> tuple[Adapter, ...]:
     taken = _read(named, services.find_adapter, services)
     known = {adapter.name: adapter for adapter in facts.adapters}
     return tuple(known[one.name] if one == known.get(one.name) else one for one in taken)
+
+
+def with_adapters(
+    finished: Finished,
+    services: BuildServices,
+    run_step: RunStep | None,  # noqa: ARG001
+) -> Finished:
+    """Add the adapters' files, described anew where the engine would read them wrongly."""
+    planned = finished.planned
+    assert planned.plan.adapters is not None, "the recipe says so"
+    by_name = {adapter.name: adapter for adapter in planned.facts.adapters}
+    files = {
+        served.directory: by_name[served.name].files
+        if served.rewrite is None
+        else rewrite_adapter(by_name[served.name], served.rewrite, services.read_header)
+        for served in planned.plan.adapters.adapters
+    }
+    return replace(finished, artifacts=replace(finished.artifacts, adapters=files))
 
 
 def _read(

@@ -10,7 +10,14 @@ from packager.core.errors import PlanRejected
 from packager.core.facts import Facts
 from packager.core.findings import errors_in
 from packager.core.plan import Plan
-from packager.core.serving import COMPILED_DIR, DRAFT_DIR, MODEL_DIR, SERVING_DIR, ServingConfig
+from packager.core.serving import (
+    ADAPTERS_DIR,
+    COMPILED_DIR,
+    DRAFT_DIR,
+    MODEL_DIR,
+    SERVING_DIR,
+    ServingConfig,
+)
 from packager.images.assemble import place_image
 from packager.images.rootfs.placement import PlacedFiles, place_files
 from packager.images.rootfs.tree import FileTree, ImageFiles, PathBlocked, parts_of
@@ -82,6 +89,7 @@ def _directories(plan: Plan) -> list[str]:
         MODEL_DIR: is_baked,
         DRAFT_DIR: is_baked and plan.draft is not None,
         COMPILED_DIR: bool(plan.compiler),
+        ADAPTERS_DIR: plan.adapters is not None and bool(plan.adapters.adapters),
         SERVING_DIR: True,
     }
     return [directory for directory, is_used in used.items() if is_used]

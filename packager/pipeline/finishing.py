@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from packager.core.artifact import Artifacts
 from packager.core.recipe import Finish
 from packager.optimize.steps.services import RunStep
+from packager.pipeline.adapters import with_adapters
 from packager.pipeline.quality import evaluated
 from packager.pipeline.services import BuildServices
 from packager.pipeline.stages import Finished, Planned
@@ -14,6 +15,7 @@ from packager.pipeline.streaming import quantized_in_stream
 from packager.pipeline.weights import with_draft_laid_out, with_split_weights
 
 FINISHES: Mapping[Finish, Callable[[Finished, BuildServices, RunStep | None], Finished]] = {
+    "add-adapters": with_adapters,
     "quantize": quantized_in_stream,
     "evaluate": evaluated,
     "lay-out-draft": with_draft_laid_out,

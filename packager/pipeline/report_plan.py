@@ -27,6 +27,7 @@ from packager.estimate.performance.report_rank import Menu, menu_document
 from packager.estimate.performance.report_startup import startup_document
 from packager.optimize.steps.report import forecast_documents, forecast_sentences
 from packager.pipeline.planning.fit import reserves
+from packager.pipeline.report_adapters import adapter_sentences, adapters_document
 from packager.pipeline.report_capacity import (
     capacity_document,
     tokens_left,
@@ -118,6 +119,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "load_format": plan.load_format or None,
         "quantization": _quantization_document(plan),
         "draft": asdict(plan.draft) if plan.draft else None,
+        **({"adapters": adapters_document(plan.adapters)} if plan.adapters else {}),
         "tool_call_parser": _parser_document(plan.tool_parser),
         "reasoning_parser": _parser_document(plan.reasoning_parser),
         "stopping": _stopping_document(plan),
@@ -289,6 +291,7 @@ def work_sentences(
         reference = plan.draft.reference or PROPOSERS[plan.draft.kind]
         most = "up to " if plan.draft.kind == "suffix" else ""
         yield f"{most}{plan.draft.speculative_tokens} tokens are drafted at a time from {reference}"
+    yield from adapter_sentences(plan.adapters)
 
 
 def cost_sentence(plan: Plan, outlook: Outlook | None) -> str:

@@ -13,7 +13,9 @@ from packager.core.findings import errors_in
 from packager.core.image import Inline, ModelTree, Platform, TreeFile
 from packager.core.plan import Plan
 from packager.core.serving import (
+    ADAPTERS_DIR,
     COMPILED_DIR,
+    MODEL_DIR,
     MOUNTED_MODEL_DIR,
     SERVING_DIR,
     RenderedFile,
@@ -31,7 +33,12 @@ from packager.pipeline.services import BuildServices
 from packager.pipeline.stages import Finished, Planned
 
 # Directories of a container, and where their files are in the tree.
-DIRECTORIES = {MOUNTED_MODEL_DIR: ".", COMPILED_DIR: "compiled", SERVING_DIR: "serving"}
+DIRECTORIES = {
+    MOUNTED_MODEL_DIR: ".",
+    COMPILED_DIR: "compiled",
+    SERVING_DIR: "serving",
+    ADAPTERS_DIR: "adapters",
+}
 
 
 def plan_of_tree(plan: Plan, services: BuildServices) -> Plan:
@@ -48,7 +55,8 @@ def plan_of_tree(plan: Plan, services: BuildServices) -> Plan:
             "a tree cannot share them",
             hint="add --weights mounted, or build each output with a command of its own",
         )
-    mounted = replace(plan, weights="mounted", one_mount=True)
+    adapters = plan.adapters and plan.adapters.moved(MODEL_DIR, MOUNTED_MODEL_DIR)
+    mounted = replace(plan, weights="mounted", one_mount=True, adapters=adapters)
     found = tuple(services.family(plan.container.family).check(mounted))
     if errors_in(found):
         raise PlanRejected(found)
@@ -125,6 +133,7 @@ def _files(artifacts: Artifacts, serving: ServingConfig) -> Iterator[TreeFile]:
         (serving.model_dir, artifacts.model, None),
         (serving.draft_dir, artifacts.draft, "draft"),
         (COMPILED_DIR, artifacts.compiled, "compiled"),
+        *((place, found, "other") for place, found in artifacts.adapters.items()),
     ):
         for file in files:
             yield TreeFile(
@@ -175,5 +184,6 @@ def _in_tree(path: str) -> str:
 
 
 def _is_ours(directory: str, files: Iterable[TreeFile]) -> bool:
-    wanted = {"compiled": "compiled", "serving": "serving"}[directory]
-    return any(file.role == wanted for file in files)
+    wanted = {"compiled": "compiled", "serving": "serving", "adapters": "other"}[directory]
+    found = (file for file in files if file.path.startswith(f"{directory}/"))
+    return any(file.role == wanted for file in found)

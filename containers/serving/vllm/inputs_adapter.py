@@ -13,6 +13,9 @@ On /invocations TGI replies with a list, too.  LMI's own switch asks for it:
 OPTION_TGI_COMPAT=true.  A stream is always server-sent events in TGI's form, which
 LMI sends when so switched; its own default, JSON lines, is not offered.
 
+A body's `model` goes into SageMaker's header of adapters where a request has none: vLLM reads
+nothing else there, so that a name that is nobody's ends in 404 instead of the base's answer.
+
 `inputs` is a text, or a list of chat messages.  What a parameter or another field of the
 body does not translate to is refused, not dropped.  A body with `prompt` or `messages`,
 and every other path, passes through untouched.  Errors read
@@ -25,6 +28,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +39,9 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 TARGET = "/invocations"  # vLLM's; it takes either of OpenAI's bodies
+ADAPTER_HEADER = b"x-amzn-sagemaker-adapter-identifier"
+LONGEST_NAME = 256  # of a header's value; a longer one is nobody's name
+NO_NAME = re.compile(r"[^!-~]")  # what no name has, and a header may not have or loses
 LARGEST_BODY = 64 << 20  # bytes, LMI's default
 LARGEST_BODY_VARIABLE = "PACKAGER_MAX_REQUEST_BYTES"
 LIST_VARIABLE = "OPTION_TGI_COMPAT"
@@ -121,9 +128,10 @@ class InputsAdapter:
             body = await read_body(scope, receive, self.largest_body)
             if body is None:
                 return  # the client has gone
-            payload = read_payload(body) if is_json(scope) else None
-            if payload is None:
-                await self.app(scope, replay(body, receive), send)
+            payload = read_object(body) if is_json(scope) else None
+            if payload is None or not is_ours(payload):
+                headers = with_adapter(scope["headers"], payload or {})
+                await self.app({**scope, "headers": headers}, replay(body, receive), send)
                 return
             request = translate(payload, dialect)
             translated = written(request.body)
@@ -135,7 +143,10 @@ class InputsAdapter:
             await send_json(send, error.status, as_tgi(error))
             return
         headers = [
-            *without(scope["headers"], b"content-length", b"transfer-encoding"),
+            *without(
+                with_adapter(scope["headers"], request.body),
+                *(b"content-length", b"transfer-encoding"),
+            ),
             (b"content-length", str(len(translated)).encode()),
         ]
         root = scope.get("root_path", "")
@@ -222,8 +233,22 @@ def is_json(scope: MutableMapping[str, Any]) -> bool:
     return kind in (b"", b"application/json")
 
 
-def read_payload(body: bytes) -> dict[str, Any] | None:
-    """The body, if it is one to translate; a NotAnObject where it is none at all."""
+def with_adapter(headers: Any, body: dict[str, Any]) -> list[tuple[bytes, bytes]]:
+    """The headers, with SageMaker's for the model that the body names and no header does.
+
+    vLLM's /invocations takes the name from the header alone: without one it puts null in the
+    place of the body's `model`, and the base answers for every adapter and every unknown name.
+    """
+    found = list(headers)
+    model = body.get("model")
+    if not isinstance(model, str) or not model or header(found, ADAPTER_HEADER):
+        return found
+    name = NO_NAME.sub("?", model[:LONGEST_NAME]).encode("ascii")
+    return [*found, (ADAPTER_HEADER, name)]
+
+
+def read_object(body: bytes) -> dict[str, Any]:
+    """The body; a NotAnObject where it is none."""
     if not body.strip():
         raise NotAnObject(f"the body is empty: {EXPECTED}")
     try:
@@ -239,9 +264,12 @@ def read_payload(body: bytes) -> dict[str, Any] | None:
         raise NotAnObject("the body has a number of too many digits") from None
     if not isinstance(payload, dict):
         raise NotAnObject(f"the body is {named(payload)}: {EXPECTED}")
-    if "inputs" not in payload:
-        return None
-    return None if "prompt" in payload or "messages" in payload else payload
+    return payload
+
+
+def is_ours(payload: dict[str, Any]) -> bool:
+    """Whether a body is one to translate."""
+    return "inputs" in payload and "prompt" not in payload and "messages" not in payload
 
 
 def written(body: dict[str, Any]) -> bytes:

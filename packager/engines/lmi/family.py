@@ -21,6 +21,7 @@ from packager.engines.lmi.render import (
     LEGACY_DRAFTS,
     environment,
     fields_of,
+    lmi_adapters,
     names_models,
     option_key,
     options_of,
@@ -89,6 +90,7 @@ class LmiFamily:
             tool_parsers=_parsers(container, TOOL_PARSER),
             reasoning_parsers=_parsers(container, REASONING_PARSER),
             stopping=STOPPING,
+            adapters=lmi_adapters(container),
         )
 
     def check(self, plan: Plan) -> Iterator[Finding]:

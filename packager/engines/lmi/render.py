@@ -23,10 +23,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from packager.core.facts import ContainerFacts
 from packager.core.plan import Plan
 from packager.core.serving import MODEL_DIR
+from packager.core.traits import AdapterTraits
+from packager.engines.adapters import adapter_traits
 from packager.engines.lmi import trtllm
 from packager.engines.lmi.options import CLOSED_UNTIL, LmiOptions, lmi_options
 from packager.engines.schema import find_schema
@@ -94,6 +97,24 @@ def names_models(container: ContainerFacts) -> bool:
         return False
     schema = find_schema("vllm", container.engine_version)
     return SERVED_NAME in lmi_options(schema, release_number(container)).types
+
+
+def lmi_adapters(container: ContainerFacts) -> AdapterTraits | None:
+    """Return how a release serves adapters: its asynchronous mode registers those of a directory.
+
+    It answers a name that is nobody's with an error, and takes names in `adapters` or a header.
+    """
+    traits = adapter_traits(container.engine, container.engine_version)
+    if traits is None or release_number(container) < ASYNC_SINCE:
+        return None
+    return replace(
+        traits,
+        layout="directory",
+        in_model=True,
+        base_answers="where a body has `model` alone: `adapters`, or SageMaker's header, names it",
+        runtime_variable="",
+        always_runtime=True,
+    )
 
 
 def options_of(plan: Plan) -> LmiOptions:

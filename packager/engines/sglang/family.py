@@ -13,6 +13,7 @@ from packager.core.request import MOST_NODES
 from packager.core.serving import ServingConfig
 from packager.core.stopping import Stopping
 from packager.core.traits import EngineTraits
+from packager.engines.adapters import adapter_traits
 from packager.engines.capability import check_capability
 from packager.engines.prequantized import check_arrived
 from packager.engines.rules import plan_facts
@@ -85,6 +86,7 @@ class SglangFamily:
             tool_parsers=parsers_of(schema, TOOL_PARSER),
             reasoning_parsers=parsers_of(schema, REASONING_PARSER),
             stopping=STOPPING,
+            adapters=adapter_traits(container.engine, container.engine_version),
         )
 
     def check(self, plan: Plan) -> Iterator[Finding]:

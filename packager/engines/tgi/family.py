@@ -13,6 +13,7 @@ from packager.core.serving import ServingConfig
 from packager.core.stopping import Stopping
 from packager.core.techniques import cache_option
 from packager.core.traits import EngineTraits
+from packager.engines.adapters import adapter_traits
 from packager.engines.rules import plan_facts
 from packager.engines.sagemaker import check_environment
 from packager.engines.schema import check_version
@@ -67,6 +68,7 @@ class TgiFamily:
             answers_as="directory",
             stopping=STOPPING,
             quantized_dtypes=QUANTIZED_DTYPES,
+            adapters=adapter_traits(container.engine, container.engine_version),
         )
 
     def check(self, plan: Plan) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from packager.core.findings import Finding
 from packager.core.plan import Plan
 from packager.core.serving import ServingConfig
 from packager.core.traits import EngineTraits
+from packager.engines.adapters import adapter_traits
 from packager.engines.capability import check_capability
 from packager.engines.compiled_start import with_compiled
 from packager.engines.prequantized import check_arrived
@@ -44,6 +45,7 @@ from packager.engines.vllm.render import (
     launched,
     options,
     own_options,
+    runtime_env,
     sagemaker_env,
 )
 from packager.engines.vllm.traits import native_options, server_traits
@@ -62,6 +64,7 @@ class VllmFamily:
             takes_port=True,
             health_path="/health",
             reads_buckets=container.engine == "vllm",
+            adapters=adapter_traits(container.engine, container.engine_version),
         )
         schema = find_schema("vllm", container.engine_version)
         engine = replace(engine, native_options=native_options(schema))
@@ -100,12 +103,12 @@ class VllmFamily:
         """Return variables, or the launcher with its command and the adapter for other schemas."""
         if by_environment(plan):
             version = plan.container.engine_version
-            env = sagemaker_env(options(plan), version, schema_of(plan))
+            env = {**sagemaker_env(options(plan), version, schema_of(plan)), **runtime_env(plan)}
             config = with_compiled(ServingConfig(env={**OFFLINE_ENV, **env}, port=PORT), plan)
         else:
             config = launched(
                 command(options(plan), schema_of(plan), version=plan.container.engine_version),
-                compiled_env(plan),
+                {**compiled_env(plan), **runtime_env(plan)},
                 compiled=bool(plan.compiler),
                 on_processor=plan.instance.kind == "cpu",
             )

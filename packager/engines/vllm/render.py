@@ -189,6 +189,14 @@ def compiled_env(plan: Plan) -> dict[str, str]:
     }
 
 
+def runtime_env(plan: Plan) -> dict[str, str]:
+    """Return the variable that opens loading adapters while the server runs, where asked for."""
+    traits, adapters = plan.container.traits.adapters, plan.adapters
+    if traits is None or adapters is None or not adapters.runtime:
+        return {}
+    return {traits.runtime_variable: "1"} if traits.runtime_variable else {}
+
+
 def _threads_of_ranks(plan: Plan) -> dict[str, str]:
     """Divide a processor's threads among ranks, each of which would take all of them."""
     if plan.tp_degree == 1 or not plan.rank_threads:

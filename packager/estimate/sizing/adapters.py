@@ -1,22 +1,129 @@
-"""Memory that an engine keeps for LoRA adapters before it loads any."""
+"""Memory that an engine keeps for LoRA adapters: slots, made before any adapter is loaded.
+
+A slot has a pair of thin matrices for every linear layer.  Of a layer that is split by its outputs
+A is whole on every device; of one that is split by its inputs B is; embedding and head are whole.
+Read in vLLM 0.33.0, lora/layers, and SGLang 0.5.23, lora/mem_pool.py.  The log of
+vllm-project/vllm#28761 (Qwen3-Coder-30B-A3B over 4 devices, 16 slots of rank 32) says 53.98 GiB
+with 14.2 GiB of weights; this says 54.5.
+"""
 
 from __future__ import annotations
 
-from packager.core.model import ModelProfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from packager.core.model import ModelFiles, ModelProfile
 from packager.core.split import Split
+from packager.models.adapters.fitting import EMBEDDING, HEAD, TOWER, is_expert_path, matrix_sides
 
 ENTRY_BYTES = 2
+BY_INPUTS = frozenset(
+    {"o_proj", "out_proj", "down_proj", "w2", "wo", "dense", "dense_4h_to_h", "c_proj", "fc2"}
+)
+WHOLE = frozenset(
+    {"gate", "router", "q_a_proj", "kv_a_proj_with_mqa", "shared_expert_gate", "wkv_a"}
+)
+CACHED = frozenset({"k_proj", "v_proj"})
+GROUPS = (frozenset({"q_proj", "k_proj", "v_proj"}), frozenset({"gate_proj", "up_proj"}))
+NOT_SERVED = ("mtp.", "wpe.", "position_embeddings.")
 
 
-def adapter_bytes(profile: ModelProfile, split: Split, slots: int, rank: int) -> int:
-    """Return the bytes of empty slots on one device: a pair of thin matrices a linear layer each.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptableSizes:
+    """Inputs and outputs of a model's linear layers, summed up by how devices share them."""
 
-    Of the two, one is whole on every device: vLLM 0.33.0, lora/layers.
-    """
-    hidden, tp_degree = profile.hidden_size, split.tp_degree
-    heads = 2 * (profile.heads + profile.kv_heads) * profile.head_dim
-    inner = 3 * (hidden + profile.intermediate_size // tp_degree)
-    if profile.experts:
-        inner = 3 * (hidden + profile.expert_size // tp_degree) * profile.experts
-    layers = -(-profile.layers // split.pp_degree)
-    return slots * rank * layers * (4 * hidden + heads // tp_degree + inner) * ENTRY_BYTES
+    by_outputs: tuple[int, int] = (0, 0)  # inputs, outputs
+    cached: tuple[int, int] = (0, 0)  # of keys and values, whose heads are copied where too few
+    by_inputs: tuple[int, int] = (0, 0)
+    whole: tuple[int, int] = (0, 0)
+    expert_outputs: tuple[int, int] = (0, 0)  # of all experts, split by outputs
+    expert_inputs: tuple[int, int] = (0, 0)
+    ends: int = 0  # inputs and outputs of embedding and head, where they take adapters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterSlots:
+    """What an engine keeps for adapters."""
+
+    count: int
+    rank: int
+    sizes: AdaptableSizes
+    sharded: bool = False  # the other matrix of each pair is split, too
+
+
+def adapter_bytes(profile: ModelProfile, split: Split, slots: AdapterSlots | None) -> int:
+    """Return the bytes of empty slots on one device, of the fullest pipeline stage."""
+    if slots is None or not slots.count or not slots.rank:
+        return 0
+    sizes, degree, rank = slots.sizes, split.tp_degree, slots.rank
+    copies = max(profile.kv_heads, degree) / max(1, profile.kv_heads)
+    cached = sizes.cached[0], int(sizes.cached[1] * copies)
+    entries = _pairs(sizes.by_outputs, degree, rank, outputs=True, sharded=slots.sharded)
+    entries += _pairs(cached, degree, rank, outputs=True, sharded=slots.sharded)
+    entries += _pairs(sizes.by_inputs, degree, rank, outputs=False, sharded=slots.sharded)
+    entries += sum(sizes.whole) * rank
+    here = 1 if split.expert_parallel else degree
+    experts = _pairs(sizes.expert_outputs, here, rank, outputs=True, sharded=slots.sharded)
+    experts += _pairs(sizes.expert_inputs, here, rank, outputs=False, sharded=slots.sharded)
+    entries += experts // split.expert_degree if split.expert_parallel else experts
+    staged = -(-entries // split.pp_degree) + sizes.ends * rank
+    return slots.count * staged * ENTRY_BYTES
+
+
+def _pairs(sizes: tuple[int, int], degree: int, rank: int, *, outputs: bool, sharded: bool) -> int:
+    """Return the numbers of the pairs of some layers on one device."""
+    inputs, outs = sizes
+    if outputs:
+        first = inputs * (-(-rank // degree) if sharded else rank)
+        return first + outs // degree * rank
+    last = (outs // degree if sharded else outs) * rank
+    return inputs // degree * rank + last
+
+
+def adaptable_sizes(
+    model: ModelFiles, profile: ModelProfile, *, ends: bool, leaves: Iterable[str] = ()
+) -> AdaptableSizes:
+    """Sum up a model's linear layers by its headers; `leaves` limits it to modules so named."""
+    wanted = frozenset(_with_groups(leaves))
+    sums: dict[str, list[int]] = {}
+    for path, sides in matrix_sides(model).items():
+        leaf = path.rpartition(".")[2]
+        if sides is None or leaf in (*EMBEDDING, *HEAD) or path.startswith(NOT_SERVED):
+            continue
+        if TOWER.search(path) or (wanted and leaf not in wanted):
+            continue
+        kind = sums.setdefault(_kind(path, leaf), [0, 0])
+        kind[0] += sides[1]
+        kind[1] += sides[0]
+    found = AdaptableSizes(
+        **{kind: (inputs, outputs) for kind, (inputs, outputs) in sums.items()},
+        ends=2 * (profile.vocab_size + profile.hidden_size) if ends else 0,
+    )
+    is_stacked = profile.experts and "expert_outputs" not in sums
+    return _with_stacked(found, profile) if is_stacked and not wanted else found
+
+
+def _with_stacked(found: AdaptableSizes, profile: ModelProfile) -> AdaptableSizes:
+    """Add experts that a checkpoint keeps in one tensor."""
+    count = profile.layers * profile.experts
+    hidden, inner = profile.hidden_size * count, profile.expert_size * count
+    return replace(found, expert_outputs=(2 * hidden, 2 * inner), expert_inputs=(inner, hidden))
+
+
+def _kind(path: str, leaf: str) -> str:
+    if is_expert_path(path):
+        return "expert_inputs" if leaf in BY_INPUTS else "expert_outputs"
+    if leaf in CACHED:
+        return "cached"
+    if leaf in WHOLE:
+        return "whole"
+    return "by_inputs" if leaf in BY_INPUTS else "by_outputs"
+
+
+def _with_groups(leaves: Iterable[str]) -> Iterator[str]:
+    """Yield names, and those that engines adapt together with them."""
+    for leaf in leaves:
+        yield leaf
+        for group in GROUPS:
+            if leaf in group:
+                yield from group

@@ -17,7 +17,7 @@ from packager.core.shape import Shape
 from packager.core.split import Split
 from packager.core.techniques import Draft
 from packager.core.units import GIB
-from packager.estimate.sizing.adapters import adapter_bytes
+from packager.estimate.sizing.adapters import AdapterSlots, adapter_bytes
 from packager.estimate.sizing.device_rules import RULES, MemoryRules
 from packager.estimate.sizing.engine_memory import (
     EngineMemory,
@@ -71,8 +71,7 @@ class MemoryInputs:
     offloaded_bytes: int = 0  # of the weights on each device, kept in the host's memory
     eager: bool = False  # without CUDA graphs
     block_tokens: int = 0  # of the cache; 0: the rules'
-    adapter_slots: int = 0  # LoRA adapters that are held at once
-    adapter_rank: int = 0
+    adapters: AdapterSlots | None = None  # LoRA adapters that are held at once
     engine: str = ""  # `vllm`; "": the estimate for engines without figures of their own
     engine_version: str = ""
 
@@ -265,7 +264,7 @@ def _weights_bytes(setting: _Setting) -> int:
         extra = extra_weights(profile.architecture)
         weights += int(weights * extra.share) + extra.extra_bytes
     weights = max(0, weights - demand.offloaded_bytes)
-    return weights + adapter_bytes(profile, split, demand.adapter_slots, demand.adapter_rank)
+    return weights + adapter_bytes(profile, split, demand.adapters)
 
 
 def _expert_padding(setting: _Setting) -> float:

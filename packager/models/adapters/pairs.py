@@ -53,6 +53,14 @@ def read_pairs(
     return tuple(modules), tuple(others)
 
 
+def tensor_names(path: str, form: AdapterForm) -> tuple[str, str]:
+    """Return the names of a module's two matrices as PEFT saves them."""
+    stem = f"base_model.model.{path}.lora_"
+    if form == "embedding":
+        return f"{stem}embedding_A", f"{stem}embedding_B"
+    return f"{stem}A.weight", f"{stem}B.weight"
+
+
 def _module(
     path: str, pair: Mapping[str, TensorInfo], fields: AdapterFields, *, is_embedding: bool
 ) -> AdaptedModule:

@@ -10,10 +10,12 @@ from packager.core.model import ModelProfile
 from packager.core.techniques import Draft, Quantization
 from packager.engines.effects import Counted, engine_named
 from packager.engines.lengths import LengthLimit, check_limit, length_limit
+from packager.estimate.sizing.adapters import AdapterSlots, adaptable_sizes
 from packager.estimate.sizing.kv_cache import with_state_types
 from packager.estimate.sizing.memory import MemoryInputs, limit_step
 from packager.estimate.sizing.precision import choose_kv_dtype
 from packager.estimate.sizing.schemes import quantized_weight_bytes
+from packager.models.adapters.fitting import EMBEDDING, HEAD
 from packager.pipeline.planning.fit import Room, reserves, room_of
 
 
@@ -40,6 +42,26 @@ def check_length(facts: Facts, limit: LengthLimit) -> tuple[Finding, ...]:
     return tuple(check_limit(facts.container.traits.who, limit, total, "max_total_tokens"))
 
 
+def _slots_of(facts: Facts, profile: ModelProfile, counted: Counted) -> AdapterSlots | None:
+    """Return what the engine keeps for adapters, by its options and the model's headers."""
+    if not counted.adapter_slots:
+        return None
+    traits = facts.container.traits.adapters
+    heads = traits.heads if traits is not None else None
+    leaves: set[str] = set()
+    if traits is not None and not traits.wraps_all:
+        leaves = {leaf for adapter in facts.adapters for leaf in adapter.leaves}
+    ends = heads is not None and profile.architecture in heads
+    if leaves and not leaves.isdisjoint((*EMBEDDING, *HEAD)):
+        ends = True
+    return AdapterSlots(
+        count=counted.adapter_slots,
+        rank=counted.adapter_rank,
+        sizes=adaptable_sizes(facts.model, profile, ends=ends, leaves=leaves),
+        sharded=counted.adapter_sharded,
+    )
+
+
 def make_room(
     facts: Facts,
     profile: ModelProfile,
@@ -58,8 +80,7 @@ def make_room(
         eager=counted.eager,
         block_tokens=counted.block_tokens,
         prefix_caching=counted.prefix_caching,
-        adapter_slots=counted.adapter_slots,
-        adapter_rank=counted.adapter_rank,
+        adapters=_slots_of(facts, profile, counted),
         draft=draft,
         engine=container.engine,
         engine_version=container.engine_version,

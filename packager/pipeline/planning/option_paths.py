@@ -77,7 +77,8 @@ def _leaves(found: Any) -> Iterator[str]:
 
 def _held(facts: Facts, plan: Plan) -> frozenset[str]:
     """Return the files that layers or mounts provide, and their parent directories."""
-    held = {model_dir(plan)}
+    adapters = plan.adapters.adapters if plan.adapters else ()
+    held = {model_dir(plan), *(one.directory for one in adapters)}
     for files, place in ((facts.model, model_dir(plan)), (facts.draft, draft_dir(plan))):
         for file in files.files if files is not None else ():
             path = f"{place}/{file.path}"

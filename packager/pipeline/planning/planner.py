@@ -53,6 +53,12 @@ from packager.optimize.drafts.choose import DraftChoice, choose_draft
 from packager.optimize.drafts.positions import check_positions
 from packager.optimize.drafts.request import AUTO as AUTO_DRAFT
 from packager.optimize.drafts.split import check_draft_split, draft_divides
+from packager.pipeline.planning.adapters import (
+    check_adapters,
+    choose_adapters,
+    compiler_for,
+    with_slot_bytes,
+)
 from packager.pipeline.planning.fit import PlanFit, Room, notes_of
 from packager.pipeline.planning.layout import lay_out
 from packager.pipeline.planning.model_files import check_files_read, check_left_out, format_options
@@ -162,6 +168,8 @@ def _decide(
     to compute, and without a fit nothing for the family to check.  Rules are always checked, so
     that no conflict hides behind another.
     """
+    adapted = choose_adapters(facts)
+    facts, read = adapted.facts, (*read, *adapted.findings)
     request = facts.request
     limit = derive_limit(facts, profile)
     # A requested length may exceed the known maximum.
@@ -169,13 +177,14 @@ def _decide(
     chosen = _choose(facts, replace(profile, max_positions=longest), limit, read, services)
     findings = list(chosen.findings)
     may_fit = not errors_in(findings)
-    first = _first_plan(facts, chosen)
+    first = replace(_first_plan(facts, chosen), adapters=adapted.plan)
     laid_out, of_layout = (
         lay_out(first, facts, chosen.layouts.splits, chosen.room, services)
         if may_fit
         else (first, [])
     )
     findings += of_layout
+    laid_out = with_slot_bytes(laid_out, chosen.room.demand.adapters)
     fits = not errors_in(findings)
     said = {finding.code for finding in findings}
     loading = ChosenLoadFormat()
@@ -193,8 +202,9 @@ def _decide(
     )
     if may_fit and (sharder := services.find_sharder(loading.name)) is not None:
         findings += sharder.check(facts, loaded)
-    compiler, of_compiler = choose_compiler(request.compile, facts, loaded, services.compilers)
-    findings += of_compiler
+    wanted, of_adapters = compiler_for(request.compile, loaded)
+    compiler, of_compiler = choose_compiler(wanted, facts, loaded, services.compilers)
+    findings += (*of_adapters, *of_compiler, *check_adapters(loaded))
     plan = replace(loaded, compiler=compiler)
     findings += [*check_exported(facts, plan), *check_option_paths(facts, plan)]
     named = compiler or request.compile

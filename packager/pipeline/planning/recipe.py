@@ -100,6 +100,8 @@ def _is_used(step: Step, last: Step) -> bool:
 def _finishes(plan: Plan, facts: Facts) -> Iterator[Finish]:
     """Yield the finishes after the steps; mounted weights need none."""
     written = plan.weights == "baked" or plan.one_mount
+    if plan.adapters is not None and plan.adapters.adapters:
+        yield "add-adapters"
     if facts.evaluation is not None:
         yield "evaluate"
     if written and facts.draft is not None:

@@ -369,3 +369,33 @@ def test_other_protocols_pass_untouched() -> None:
     asyncio.run(adapter.InputsAdapter(server)({"type": "lifespan"}, None, None))
 
     assert server.scope == {"type": "lifespan"}
+
+
+NAMED = b"x-amzn-sagemaker-adapter-identifier"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "headers", "named"),
+    [
+        ("/invocations", {"inputs": "a", "model": "sql"}, (), b"sql"),
+        ("/invocations", {"prompt": "a", "model": "sql"}, (), b"sql"),
+        ("/invocations", {"messages": [], "model": "nobody"}, (), b"nobody"),
+        ("/generate", {"inputs": "a", "model": "sql"}, (), b"sql"),
+        ("/", {"inputs": "a", "model": "sql"}, (), b"sql"),
+        ("/generate", {"inputs": "a", "model": "sql"}, ((NAMED, b"other"),), b"other"),
+        ("/invocations", {"prompt": "a"}, (), b""),
+        ("/invocations", {"prompt": "a", "model": 7}, (), b""),
+        ("/invocations", {"prompt": "a", "model": "sql\r\nx: y"}, (), b"sql??x:?y"),
+        ("/invocations", {"prompt": "a", "model": " sql"}, (), b"?sql"),
+        ("/invocations", {"prompt": "a", "model": "sq\u0142"}, (), b"sq?"),
+        ("/v1/completions", {"prompt": "a", "model": "sql"}, (), b""),
+    ],
+)
+def test_the_model_of_a_body_becomes_sagemakers_header(
+    path: str, body: dict[str, Any], headers: tuple[tuple[bytes, bytes], ...], named: bytes
+) -> None:
+    server = FakeServer([completion()])
+    ask(server, body, path, headers=(JSON, *headers))
+
+    found = [value for name, value in server.scope["headers"] if name == NAMED]
+    assert found == ([named] if named else [])

@@ -1,0 +1,385 @@
+"""LoRA adapters in a plan: whether they fit, what an engine reads of them, slots and options.
+
+A pure function of the facts.  What an engine would read wrongly is rewritten while it is packaged,
+with a note, or refused: nothing is loaded that PEFT would compute otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from packager.core.adapters import (
+    AdaptedModule,
+    Adapter,
+    AdapterPlan,
+    AdapterRewrite,
+    ServedAdapter,
+)
+from packager.core.facts import Facts
+from packager.core.findings import Finding, Severity, errors_in
+from packager.core.plan import Plan
+from packager.core.serving import ADAPTERS_DIR, MODEL_DIR, MOUNTED_MODEL_DIR
+from packager.core.suggestions import nearest
+from packager.core.traits import AdapterTraits
+from packager.engines.adapters import OWNED, adapter_options, slot_rank
+from packager.engines.effects import engine_named
+from packager.estimate.sizing.adapters import AdapterSlots, adapter_bytes
+from packager.models.adapters.fitting import Fit, fit_adapter, head_modules, is_expert, is_head
+from packager.models.adapters.pairs import tensor_names
+from packager.models.architectures.profile import architecture_of
+from packager.optimize.compile.choose import NOT_REQUESTED
+
+DEFAULT_SLOTS = 4  # at most, where the request does not say: each takes memory of every device
+RUNTIME_RANK = 16  # of adapters that nobody has seen yet
+MERGE = "merge it into the base with `--merge-adapter`, or choose a family that serves adapters"
+ALL_TARGETS = ("all", "all-linear", "all_linear")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterChoice:
+    """The adapters of a plan, and the facts with the options that serve them."""
+
+    facts: Facts
+    plan: AdapterPlan | None = None
+    findings: tuple[Finding, ...] = ()
+
+
+def choose_adapters(facts: Facts) -> AdapterChoice:
+    """Check every adapter against base and engine, and choose slots and options."""
+    request, traits = facts.request, facts.container.traits.adapters
+    if not facts.adapters and not request.allow_runtime_adapters:
+        wanted = request.max_adapters is not None
+        unused = Finding(
+            "error", "adapters-none", "--max-adapters is given, and no adapter", "add one"
+        )
+        return AdapterChoice(facts=facts, findings=(unused,) if wanted else ())
+    who = facts.container.traits.who or facts.container.family
+    if traits is None:
+        message = f"{who} serves no LoRA adapters here"
+        return AdapterChoice(
+            facts=facts, findings=(Finding("error", "adapters-unsupported", message, MERGE),)
+        )
+    findings: list[Finding] = list(_check_model(facts, traits, who))
+    served: list[ServedAdapter] = []
+    for adapter in facts.adapters:
+        fit = fit_adapter(adapter, facts.model)
+        findings += [*fit.findings, *_check_adapter(adapter, facts, traits, who)]
+        rewrite, refused = _rewrite(adapter, fit, traits)
+        findings += [*refused, *_notes_on(adapter, rewrite, facts)]
+        served.append(_served(adapter, rewrite, facts, traits))
+    plan = _planned(served, facts, traits)
+    if traits.ranks and not plan.rank:
+        largest = max(served, key=lambda one: one.rank)
+        message = f"adapter {largest.name!r} has rank {largest.rank}; slots of {who} have "
+        message += f"{traits.ranks[-1]} at most"
+        findings.append(Finding("error", "adapter-rank", message, MERGE))
+    options, of_options = _options(plan, facts, traits, who)
+    findings += [*of_options, *_check_serving(plan, facts, traits, who)]
+    if errors_in(findings):
+        options = {}
+    given = request.engine_options or {}
+    changed = request.model_copy(update={"engine_options": {**options, **given} or None})
+    return AdapterChoice(facts=replace(facts, request=changed), plan=plan, findings=tuple(findings))
+
+
+def check_adapters(plan: Plan) -> Iterator[Finding]:
+    """Refuse slots that a layout over devices cannot divide."""
+    if plan.adapters is None:
+        return
+    options = engine_named(plan.container, dict(plan.engine_options))
+    rank = options.get("max-lora-rank", "")
+    sharded = options.get("fully-sharded-loras", "").lower() == "true"
+    if sharded and rank.isdecimal() and int(rank) % plan.tp_degree:
+        message = f"slots of rank {rank} cannot be divided over {plan.tp_degree} devices"
+        hint = "leave fully-sharded-loras out, or choose --tp-degree"
+        yield Finding("error", "adapter-rank", message, hint)
+
+
+def with_slot_bytes(plan: Plan, slots: AdapterSlots | None) -> Plan:
+    """Return the plan with what the slots take on each device, in its layout."""
+    if plan.adapters is None:
+        return plan
+    taken = adapter_bytes(plan.profile, plan.split, slots)
+    return replace(plan, adapters=replace(plan.adapters, device_bytes=taken))
+
+
+def compiler_for(requested: str | None, plan: Plan) -> tuple[str | None, tuple[Finding, ...]]:
+    """Return the compiler to ask for: none where adapters turn compiled code off, or change it."""
+    traits = plan.container.traits.adapters
+    if plan.adapters is None or traits is None or requested in NOT_REQUESTED:
+        return requested, ()
+    kind = plan.instance.kind
+    if kind in traits.stops_compiling:
+        message = "with adapters the engine does not compile on processors: nothing is baked for it"
+    else:
+        message = "what is compiled without adapters does not serve with them: nothing is baked"
+    severity: Severity = "note" if requested == "auto" else "error"
+    return "off", (Finding(severity, "adapters-compile", message, "use --compile off"),)
+
+
+def _planned(served: list[ServedAdapter], facts: Facts, traits: AdapterTraits) -> AdapterPlan:
+    request = facts.request
+    count = len(served)
+    slots = request.max_adapters or max(1, min(count, DEFAULT_SLOTS))
+    largest = max((one.rank for one in served), default=RUNTIME_RANK)
+    leaves = sorted({leaf for one in served for leaf in one.leaves})
+    return AdapterPlan(
+        adapters=tuple(served),
+        slots=count if traits.layout == "variable" else slots,
+        rank=slot_rank(traits, largest),
+        leaves=() if traits.wraps_all else tuple(leaves),
+        runtime=bool(request.allow_runtime_adapters),
+    )
+
+
+def _served(
+    adapter: Adapter, rewrite: AdapterRewrite | None, facts: Facts, traits: AdapterTraits
+) -> ServedAdapter:
+    place = ADAPTERS_DIR
+    if facts.request.weights == "mounted" and facts.writes_tree:
+        place = f"{MOUNTED_MODEL_DIR}/adapters"
+    elif traits.in_model:
+        model = MODEL_DIR if facts.request.weights == "baked" else MOUNTED_MODEL_DIR
+        place = f"{model}/adapters"
+    return ServedAdapter(
+        name=adapter.name,
+        ref=adapter.ref,
+        directory=f"{place}/{adapter.name}",
+        rank=adapter.max_rank,
+        leaves=adapter.leaves,
+        size=adapter.size,
+        rewrite=rewrite,
+    )
+
+
+def _options(
+    plan: AdapterPlan, facts: Facts, traits: AdapterTraits, who: str
+) -> tuple[Mapping[str, str], list[Finding]]:
+    """Return the options that the request does not set itself, and what it sets wrongly."""
+    request = facts.request
+    given = engine_named(facts.container, request.engine_options)
+    name = request.served_name or facts.model.ref.name
+    options = adapter_options(
+        traits, plan.adapters, slots=plan.slots, rank=plan.rank, served_name=name
+    )
+    named = {own: next(iter(engine_named(facts.container, {own: ""}))) for own in options}
+    findings = []
+    for own, value in options.items():
+        stated = given.get(named[own])
+        if stated is None:
+            continue
+        if own in OWNED:
+            message = f"{own!r} is set by --adapter, and by --engine-option"
+            findings.append(
+                Finding("error", "options-conflict", message, "leave the engine's option out")
+            )
+        elif stated.isdecimal() and int(stated) < int(value):
+            message = f"{own!r} is {stated}; the adapters need {value}"
+            findings.append(
+                Finding("error", "options-conflict", message, f"leave {own} out of {who}'s options")
+            )
+    left = {own: value for own, value in options.items() if named[own] not in given}
+    return left, findings
+
+
+def _check_model(facts: Facts, traits: AdapterTraits, who: str) -> Iterator[Finding]:
+    architecture = architecture_of(facts.model.config)
+    if architecture in traits.without:
+        message = f"{who} has no adapters for {architecture}"
+        yield Finding("error", "adapters-unsupported", message, MERGE)
+    served = facts.request.served_name or facts.model.ref.name
+    for adapter in facts.adapters:
+        if adapter.name == served:
+            message = f"the adapter {adapter.name!r} has the name of the model itself"
+            yield Finding("error", "adapter-name", message, "give one of them another name")
+
+
+def _check_adapter(
+    adapter: Adapter, facts: Facts, traits: AdapterTraits, who: str
+) -> Iterator[Finding]:
+    """Find what this engine's version reads otherwise than PEFT, and cannot be rewritten."""
+    named, reasons = f"adapter {adapter.name!r}", dict(traits.refused)
+    for flag in adapter.flags:
+        if flag in reasons:
+            message = f"{named} has {flag!r} set: {reasons[flag]}"
+            yield Finding("error", "adapter-field", message, _otherwise(flag))
+        else:
+            message = f"{named} has a field {flag[:60]!r} that packager does not know"
+            hint = "remove it from adapter_config.json where it only served training"
+            yield Finding("error", "adapter-field", message, hint)
+    if adapter.others and not adapter.flags:
+        message = (
+            f"{named} has tensors that are no half of a pair, such as {adapter.others[0].name!r}"
+        )
+        yield Finding("error", "adapter-field", message, MERGE)
+    yield from _check_modules(adapter, facts, traits, who)
+
+
+def _check_modules(
+    adapter: Adapter, facts: Facts, traits: AdapterTraits, who: str
+) -> Iterator[Finding]:
+    architecture, named = architecture_of(facts.model.config), f"adapter {adapter.name!r}"
+    heads = head_modules(adapter)
+    if heads and (
+        "embeddings" not in traits.honours
+        or (traits.heads is not None and architecture not in traits.heads)
+    ):
+        message = f"{named} adapts {heads[0]}, which {who} leaves as it is in {architecture}"
+        yield Finding("error", "adapter-module", message, MERGE)
+    elif any(is_head(one) for one in adapter.modules):
+        yield from _check_head(adapter, facts, traits, who)
+    stacked = [one for one in adapter.modules if one.form == "experts"]
+    single = [one for one in adapter.modules if is_expert(one) and one.form != "experts"]
+    if (stacked or single) and "experts" not in traits.honours:
+        message = f"{named} adapts experts, which {who} does not"
+        yield Finding("error", "adapter-module", message, MERGE)
+    elif stacked and architecture not in traits.stacked:
+        message = (
+            f"{named} adapts all experts in one tensor, which {who} does not read of {architecture}"
+        )
+        yield Finding("error", "adapter-module", message, MERGE)
+    elif single and architecture in traits.stacked:
+        message = (
+            f"{named} adapts experts one by one; {who} reads them of {architecture} in one tensor"
+        )
+        yield Finding("error", "adapter-module", message, MERGE)
+    for group in traits.groups:
+        yield from _check_group(adapter, group, who)
+
+
+def _check_head(
+    adapter: Adapter, facts: Facts, traits: AdapterTraits, who: str
+) -> Iterator[Finding]:
+    vocabulary = next(one.outputs for one in adapter.modules if is_head(one))
+    if facts.model.config.get("tie_word_embeddings") is True:
+        message = f"adapter {adapter.name!r} adapts the head, which is the embedding in this base"
+        yield Finding("error", "adapter-module", message, MERGE)
+    elif traits.most_vocabulary and vocabulary > traits.most_vocabulary:
+        message = (
+            f"{who} adapts heads of {traits.most_vocabulary:,} tokens at most, not {vocabulary:,}"
+        )
+        yield Finding("error", "adapter-module", message, MERGE)
+
+
+def _check_group(adapter: Adapter, group: tuple[str, ...], who: str) -> Iterator[Finding]:
+    """Refuse a part of a group of modules that the engine adapts together or not at all."""
+    beside: dict[str, set[str]] = {}
+    for module in adapter.modules:
+        if module.leaf in group:
+            beside.setdefault(module.path.rpartition(".")[0], set()).add(module.leaf)
+    partly = next((where for where, found in beside.items() if len(found) < len(group)), "")
+    if partly:
+        alone = ", ".join(sorted(beside[partly]))
+        message = f"adapter {adapter.name!r} adapts {alone} of {partly} alone; "
+        message += f"{who} needs {', '.join(group)} together"
+        yield Finding("error", "adapter-module", message, "use a family with vLLM, or merge it")
+
+
+def _rewrite(
+    adapter: Adapter, fit: Fit, traits: AdapterTraits
+) -> tuple[AdapterRewrite | None, tuple[Finding, ...]]:
+    """Return what has to be written otherwise for this engine, or why it cannot be."""
+    why = tuple(_misread(adapter, fit, traits))
+    if not why:
+        return None, ()
+    if any(one.form == "experts" for one in adapter.modules):
+        message = f"adapter {adapter.name!r} has {', '.join(why)}, and experts in one tensor"
+        return None, (Finding("error", "adapter-field", message, MERGE),)
+    return AdapterRewrite(rank=adapter.max_rank, paths=dict(fit.paths), why=why), ()
+
+
+def _misread(adapter: Adapter, fit: Fit, traits: AdapterTraits) -> Iterator[str]:
+    """Yield what the engine's version would read otherwise than PEFT."""
+    if any(not _is_near(one.scale, _read_scale(adapter, one, traits)) for one in adapter.modules):
+        yield "scales that the engine does not read"
+    is_mixed = any(one.rank != adapter.rank for one in adapter.modules)
+    if is_mixed and ("ranks" not in traits.honours or any(map(is_expert, adapter.modules))):
+        yield "matrices of several ranks"
+    targets = adapter.config.get("target_modules")
+    if "regex" not in traits.honours and isinstance(targets, str) and targets not in ALL_TARGETS:
+        yield "a pattern for target modules"
+    names = {one.path: (one.a.name, one.b.name) for one in adapter.modules}
+    if any(tensor_names(one.path, one.form) != names[one.path] for one in adapter.modules):
+        yield "names of tensors that a trainer left"
+    if fit.paths:
+        yield "names of modules that the base's checkpoint spells otherwise"
+
+
+def _read_scale(adapter: Adapter, module: AdaptedModule, traits: AdapterTraits) -> float:
+    """Return the scale that the engine applies: of experts none knows the root of the rank."""
+    by_root = adapter.config.get("use_rslora") is True
+    if "patterns" in traits.honours and not (by_root and is_expert(module)):
+        return module.scale
+    is_read = by_root and "root" in traits.honours and not is_expert(module)
+    return float(adapter.alpha / (adapter.rank**0.5 if is_read else adapter.rank))
+
+
+def _is_near(one: float, other: float) -> bool:
+    return abs(one - other) <= 1e-12 * max(abs(one), abs(other))
+
+
+def _notes_on(adapter: Adapter, rewrite: AdapterRewrite | None, facts: Facts) -> Iterator[Finding]:
+    if rewrite is not None:
+        message = (
+            f"adapter {adapter.name!r} is rewritten while it is packaged: {', '.join(rewrite.why)}"
+        )
+        hint = f"scales go into B, and every pair gets rank {rewrite.rank}: deltas stay the same"
+        yield Finding("note", "adapter-rewritten", message, hint)
+    if adapter.left_out:
+        named = "; ".join(f"{path} ({why})" for path, why in list(adapter.left_out.items())[:4])
+        more = f" and {len(adapter.left_out) - 4} more" if len(adapter.left_out) > 4 else ""
+        message = f"of the adapter {adapter.name!r} is left out: {named}{more}"
+        yield Finding("note", "files-left-out", message)
+    own = facts.model.ref.published_name
+    if (
+        own
+        and adapter.base
+        and adapter.base.rpartition("/")[2].lower() != own.rpartition("/")[2].lower()
+    ):
+        is_close = nearest(adapter.base, (own,)) == own
+        trained = f"adapter {adapter.name!r} was trained on {adapter.base[:120]!r}"
+        message = f"{trained}, and the base is {own!r}"
+        hint = "shapes and names fit; another model of the same shape answers worse"
+        yield Finding("note" if is_close else "warning", "adapter-base", message, hint)
+
+
+def _check_serving(
+    plan: AdapterPlan, facts: Facts, traits: AdapterTraits, who: str
+) -> Iterator[Finding]:
+    """Find where the base answers in an adapter's place, and what waits for a slot."""
+    request = facts.request
+    if plan.runtime and not (traits.runtime_variable or traits.always_runtime):
+        message = f"{who} loads no adapters while it serves"
+        yield Finding(
+            "error", "adapters-unsupported", message, "leave --allow-runtime-adapters out"
+        )
+    elif plan.runtime or traits.always_runtime:
+        message = f"whoever reaches {who} can load adapters from any directory that it reads"
+        yield Finding(
+            "warning", "adapters-runtime", message, "let only your own services reach its port"
+        )
+    if traits.in_model and request.weights == "mounted" and not facts.writes_tree:
+        message = f"{who} looks for adapters beside the weights, which are mounted"
+        yield Finding(
+            "error", "adapters-mounted", message, "write the tree: --output dir:DIR or s3://…"
+        )
+    if plan.adapters and traits.base_answers:
+        message = f"the base answers in an adapter's place {traits.base_answers}"
+        hint = "`packager smoke --adapter` shows that each name reaches its adapter"
+        yield Finding(
+            "warning" if traits.answers_unknown else "note", "adapter-base-answers", message, hint
+        )
+    if plan.waiting:
+        message = f"{plan.slots} of {len(plan.adapters)} adapters are on the devices at once; "
+        message += "a request for another one waits until it is copied from the host's memory"
+        yield Finding("note", "adapters-wait", message, "--max-adapters N keeps more")
+    if request.draft not in (None, "none") and plan.adapters:
+        message = "the draft proposes what the base would say: adapters make it gain less"
+        yield Finding("note", "adapters-draft", message, "measure it with `packager draft measure`")
+
+
+def _otherwise(flag: str) -> str:
+    if flag == "init_lora_weights":
+        return "save it again as LoRA: PEFT's `path_initial_model_for_weight_conversion`"
+    return MERGE
