@@ -87,16 +87,18 @@ def reversed_rows(
 ) -> list[dict[str, Any]]:
     """Return where a device was measured slower than one that it outdoes, by model and arithmetic.
 
-    The errors of all points of the model on that device go with the row, and what its steps and
-    prompts were `slowed` by.
+    Where a pair is decided so, the errors of all points of the model on that device go with the
+    row, and what its steps and prompts were `slowed` by; else all is within the scatter.
     """
     found = []
-    for (server, than), pairs in sorted(decided_against(points).items()):
+    for (server, than), pairs in sorted(measured_against(points).items()):
         engine, form, precision, name = server
         ratios = [pair.ratio for pair in pairs]
         errors = [
             point.tpot_s / predicted_s(point) - 1 for point in points if server_of(point) == server
         ]
+        if not any(pair.is_decided and pair.ratio > 1 for pair in pairs):
+            errors = [0.0]
         row = {
             "engine": engine,
             "form": form,
@@ -162,12 +164,12 @@ def pairs_of(points: Iterable[SpeedPoint]) -> list[Pair]:
     return found
 
 
-def decided_against(points: Iterable[SpeedPoint]) -> dict[tuple[Server, str], list[Pair]]:
-    """Return the decided pairs of a device and one that it outdoes, where one contradicts that."""
+def measured_against(points: Iterable[SpeedPoint]) -> dict[tuple[Server, str], list[Pair]]:
+    """Return the pairs of a device and one that it outdoes, where one contradicts that."""
     found: dict[tuple[Server, str], list[Pair]] = {}
     for pair in pairs_of(points):
         for each in (pair, pair.turned):
-            if each.is_decided and _outdoes(each.mine[0], each.others[0]):
+            if _outdoes(each.mine[0], each.others[0]):
                 than = each.others[0].setup.accelerator.name
                 found.setdefault((server_of(each.mine[0]), than), []).append(each)
     return {key: pairs for key, pairs in found.items() if any(pair.ratio > 1 for pair in pairs)}
@@ -175,11 +177,12 @@ def decided_against(points: Iterable[SpeedPoint]) -> dict[tuple[Server, str], li
 
 def slowed_servers(points: Iterable[SpeedPoint]) -> set[Server]:
     """Return where most decided pairs say that a device is slower than one that it outdoes."""
-    return {
-        server
-        for (server, _), pairs in decided_against(points).items()
-        if 2 * sum(pair.ratio > 1 for pair in pairs) > len(pairs)
-    }
+    found = set()
+    for (server, _), pairs in measured_against(points).items():
+        ratios = [pair.ratio for pair in pairs if pair.is_decided]
+        if 2 * sum(ratio > 1 for ratio in ratios) > len(ratios):
+            found.add(server)
+    return found
 
 
 def server_of(point: SpeedPoint) -> Server:

@@ -239,14 +239,15 @@ def order_of_pairs(points: Sequence[SpeedPoint]) -> dict[str, Any]:
     for pair in pairs:
         slow = pair if pair.ratio > 1 else pair.turned
         is_inverted = predicted_s(slow.others[0]) > predicted_s(slow.mine[0])
-        if not pair.is_decided:
-            found["undecided"] += 1
-            if is_inverted:
-                contradicting.append(f"{pair_words(slow.others)}, {pair_words(slow.mine)}")
-        elif is_inverted:
+        found["undecided"] += not pair.is_decided
+        if not is_inverted:
+            continue
+        said = {one.than for one in reversed_orders(slow.mine[0].setup)}
+        found["not said"] += slow.others[0].setup.accelerator.name not in said
+        if pair.is_decided:
             found["inverted"] += 1
-            told = {one.than for one in reversed_orders(slow.mine[0].setup)}
-            found["not said"] += slow.others[0].setup.accelerator.name not in told
+        else:
+            contradicting.append(f"{pair_words(slow.others)}, {pair_words(slow.mine)}")
     return {**found, "undecided and predicted in the other order": sorted(contradicting)}
 
 
@@ -331,6 +332,7 @@ def main() -> int:
     for words in order["undecided and predicted in the other order"]:
         print(f"  undecided: {words}")
     rows.append(at_most("pairs inverted", order["inverted"], 0))
+    rows.append(at_most("pairs inverted that no plan says", order["not said"], 0))
     point = samples[0].point
     workload = Workload()
     started = time.process_time()
