@@ -44,6 +44,10 @@ class RequestFields(TypedDict, total=False):
     max_ppl_increase: float | None
     draft: str | None
     speculative_tokens: int | None
+    adapters: Mapping[str, str] | None
+    adapters_dir: str | None
+    max_adapters: int | None
+    allow_runtime_adapters: bool | None
     compile: str | None
     gpus: int | Literal["auto"] | None
     threads: int | None

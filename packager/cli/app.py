@@ -53,6 +53,10 @@ SECTIONS = {
             "packager.cli.commands.run:run",
             "Build and start a model here; print how to ask it.",
         ),
+        "lock": (
+            "packager.cli.commands.lock:lock",
+            "Pin what the targets of packager.toml stand for.",
+        ),
         "ps": ("packager.cli.commands.ps:ps", "List the models that run here."),
         "logs": ("packager.cli.commands.logs:logs", "Print the log of a model that runs here."),
         "stop": ("packager.cli.commands.stop:stop", "Stop models that run here."),
@@ -126,6 +130,7 @@ ORDER = (
     "api",
     "plan",
     "build",
+    "lock",
     "run",
     "ps",
     "logs",

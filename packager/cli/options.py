@@ -103,6 +103,12 @@ def choose_target(name: str) -> None:
     click.get_current_context().meta[_TARGET] = name
 
 
+def chosen_target() -> str | None:
+    """Return the target that the command's requests are of; None where none was named."""
+    name: str | None = click.get_current_context().meta.get(_TARGET)
+    return name
+
+
 def open_project() -> Project:
     """Read the project file of the working directory once, and print its path."""
     meta = click.get_current_context().meta

@@ -29,7 +29,7 @@ from packager.core.suggestions import guessed
 FILE_NAME = "packager.toml"
 MARK = "@"  # before the name of a target on the command line
 _TABLES = ("defaults", "targets")
-NOT_HERE = ("trust_roots", "executor", "address")
+NOT_HERE = ("trust_roots", "executor", "address", "allow_runtime_adapters")
 _OUTPUTS = ("oci:", "dir:")
 _MAY_BE_FILES = ("model", "base", "draft", "calibration", "evaluate", "workload", "adapters_dir")
 
@@ -131,7 +131,7 @@ def read_project(path: Path) -> Project:
         if refused := [key for key in NOT_HERE if key in fields]:
             raise UsageError(
                 f"{where} has {refused[0]}, which only the command line may say",
-                hint="whom packager trusts and where steps run is not for a file to decide",
+                hint="what packager trusts, servers allow, and where steps run is not for a file",
             )
         refuse_unknown(fields, where)
     return Project(

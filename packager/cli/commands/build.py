@@ -11,6 +11,7 @@ import click
 from packager.cli.commands.cache_options import cache_options, take_cache_settings
 from packager.cli.options import (
     choose_target,
+    chosen_target,
     make_request,
     model_argument,
     open_project,
@@ -106,6 +107,11 @@ from packager.pipeline.records import load_record
     help="Omit the base's layers from oci: layouts, which then refer to the base's registry.",
 )
 @click.option("--all", "all_targets", is_flag=True, help="Build all targets of packager.toml.")
+@click.option(
+    "--locked",
+    is_flag=True,
+    help="Build targets as packager.lock pins them; end with status 5 when anything differs.",
+)
 @progress_options
 @format_option
 def build(
@@ -117,6 +123,7 @@ def build(
     quiet: bool,
     tags: tuple[str, ...],
     all_targets: bool,
+    locked: bool,
     **given: Any,
 ) -> None:
     """Plan, render and package a model into an image; print its digest.
@@ -141,8 +148,13 @@ def build(
         quiet=quiet,
         as_json=output_format == "json",
     )
+    target = chosen_target()
+    if locked:
+        _check_locked(given, is_target=all_targets or target is not None)
     if not all_targets:
         found = _recorded_request(record, given) if record else make_request(request_file, **given)
+        if locked and target is not None:
+            found = _locked(target, found, own)
         if (document := _build(found, asked)) is not None:
             print_json_text(document)
         return
@@ -152,7 +164,8 @@ def build(
     for name in open_project().targets:
         note(f"target {name}")
         choose_target(name)
-        documents.append(_build(make_request(None, **given), asked))
+        found = make_request(None, **given)
+        documents.append(_build(_locked(name, found, own) if locked else found, asked))
     if asked.as_json:
         print_json_text(f"[{','.join(map(str, documents))}]")
 
@@ -204,6 +217,26 @@ def _build(request: BuildRequest, asked: _BuildOptions) -> str | None:
         return json_text(dry_run_document(assembled))
     print_report(dry_run_report(assembled))
     return None
+
+
+def _locked(name: str, request: BuildRequest, own: dict[str, Any]) -> BuildRequest:
+    from packager.cli.commands.lock import locked_request
+
+    return locked_request(open_project(), name, request, replace(settings_for(request), **own))
+
+
+def _check_locked(given: dict[str, Any], *, is_target: bool) -> None:
+    """Refuse options that change what a target is; where it goes and its steps run may change."""
+    if not is_target:
+        raise UsageError(
+            "--locked is for targets of packager.toml", hint="name one, such as @NAME, or add --all"
+        )
+    changed = {name for name, value in given.items() if value not in (None, ())}
+    if changed := changed - {"outputs", *RUNNING}:
+        raise UsageError(
+            f"{flag_of(min(changed))} cannot be combined with --locked",
+            hint="write it into packager.toml and run `packager lock`",
+        )
 
 
 def _take_settings(given: dict[str, Any]) -> dict[str, Any]:

@@ -25,8 +25,10 @@ from packager.addons.server.jobs.progress import Progress, read_progress
 from packager.addons.server.jobs.rows import asked_text
 from packager.addons.server.jobs.values import NewJob
 from packager.catalog.user_catalog import CatalogFile, load_user_catalog
+from packager.cli.commands.lock import read_lock
 from packager.core.bench import BenchReport
 from packager.core.documents import parse_model
+from packager.core.lock import LOCK_SCHEMA, ProjectLock, lock_text
 from packager.core.order import NodeLine, StepOrder
 from packager.core.quality import QualityReport
 from packager.core.record import RECORD_SCHEMA, BuildRecord
@@ -134,6 +136,15 @@ MODELLED: tuple[DocumentKind, ...] = (
         write=record_document,
         read=lambda data, _place: parse_record(data, "record.json"),
         changes={"schema_version": RECORD_SCHEMA, "request.max_layer_size": GIB},
+    ),
+    modelled(
+        "project-lock",
+        "packager.core.lock.LOCK_SCHEMA",
+        ProjectLock,
+        writer="packager.cli.commands.lock",
+        write=lambda lock: lock_text(lock).encode(),
+        read=in_file("packager.lock", read_lock),
+        changes={"schema_version": LOCK_SCHEMA},
     ),
     modelled(
         "request",
