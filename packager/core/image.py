@@ -240,6 +240,12 @@ class Platform:
         return f"{self.os}/{self.architecture}"
 
 
+def stated_time(created: object) -> str:
+    """Return the creation time of an image; "" for the epoch, which images have that state none."""
+    text = str(created or "")
+    return "" if text.startswith("1970-01-01T00:00:00") else text
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseImage:
     """An image to build upon, known by digest, never unpacked."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from packager.core.image import Written
+from packager.core.image import Written, stated_time
 from packager.core.record import Transfer
 from packager.core.reports.report import (
     Pair,
@@ -83,7 +83,7 @@ def inspect_report(
         ("is", str(image.manifest.get("artifactType") or f"an image for {image.platform}")),
         ("base", image.base_digest),
         ("slim", slim_words(image.labels.get(LABEL, ""))),
-        ("created", str(image.config.get("created") or "")),
+        ("created", stated_time(image.config.get("created"))),
         *_made_rows(image),
         ("starts", " ".join(_words(image, "Entrypoint") + _words(image, "Cmd"))),
     ]

@@ -24,6 +24,7 @@ from packager.core.bench import (
 )
 from packager.core.bench_setup import BenchSetup
 from packager.core.errors import UsageError
+from packager.core.image import stated_time
 from packager.core.record import BuildRecord
 from packager.core.speculation import Load, SpeculationReport
 from packager.core.startup import StartupReport
@@ -173,7 +174,7 @@ def _loads_of_record(record: BuildRecord) -> BenchReport:
         variants = tuple(_measured_draft(told, setup, record))
     return BenchReport(
         packager_version=record.packager_version,
-        measured=told.measured if told else record.created,
+        measured=told.measured if told else stated_time(record.created),
         workload=_workload_of(told) if told else BenchWorkload(name=""),
         variants=variants,
         compared=compare(variants),
@@ -254,7 +255,8 @@ def _setup_of(record: BuildRecord) -> BenchSetup:
 
 def _build_note(record: BuildRecord) -> str:
     size = decimal(sum(layer.size for layer in record.layers))
-    return f"{record.served_name}: built {record.created} in {record.seconds:,.0f} s, {size}"
+    when = f" {created}" if (created := stated_time(record.created)) else ""
+    return f"{record.served_name}: built{when} in {record.seconds:,.0f} s, {size}"
 
 
 def _workload_of(told: SpeculationReport) -> BenchWorkload:

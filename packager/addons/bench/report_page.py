@@ -232,7 +232,7 @@ def _facts(picks: list[Pick]) -> Iterator[Pair]:
 
 def _setup(report: BenchReport) -> Iterator[Pair]:
     """Yield what all variants have in common."""
-    workload = report.workload
+    workload, by = report.workload, f"by packager {report.packager_version}"
     rows = (
         ("Machine", report.machine or "not known: the servers were elsewhere"),
         ("Requests", workload_words(workload)),
@@ -240,7 +240,7 @@ def _setup(report: BenchReport) -> Iterator[Pair]:
         ("Seed", str(workload.seed)),
         ("Limits", limit_words(report.limits)),
         ("Rounds", str(report.rounds)),
-        ("Measured", f"{when_words(report.measured)}, by packager {report.packager_version}"),
+        ("Measured", ", ".join(filter(None, (when_words(report.measured), by)))),
     )
     yield from (Pair(name, words) for name, words in rows)
 

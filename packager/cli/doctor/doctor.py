@@ -17,9 +17,11 @@ from packager.catalog.containers import containers
 from packager.catalog.drivers import cuda_drivers, runs_on
 from packager.catalog.machine import describe_machine, nvidia_driver
 from packager.core.devices import Gpus
-from packager.core.errors import PackagerError
+from packager.core.documents import shorten
+from packager.core.errors import PackagerError, UsageError
 from packager.core.files.atomic import home_dir
 from packager.core.reports.report import Lines, Report, Row, Table, one_section, word_columns
+from packager.core.suggestions import guessed
 from packager.core.text import hide_userinfo
 from packager.core.units import decimal, gib
 from packager.core.versions import version_key
@@ -66,6 +68,21 @@ def examine(
     ]
     # Addresses may have been set with a name and a password.
     return [replace(one, found=hide_userinfo(one.found)) for one in checks]
+
+
+def named_checks(checks: Sequence[Check], names: Sequence[str]) -> list[Check]:
+    """Return the checks of these names, `docker-engine` or `docker engine`.
+
+    Raises `UsageError` for a name that no check has.
+    """
+    known = {check.name.replace(" ", "-"): check for check in checks}
+    wanted = [name.strip().lower().replace(" ", "-") for name in names]
+    if strange := [name for name in wanted if name not in known]:
+        raise UsageError(
+            f"there is no check {shorten(strange[0])}",
+            hint=guessed(strange[0], known, f"checks: {', '.join(known)}"),
+        )
+    return [known[name] for name in dict.fromkeys(wanted)]
 
 
 def doctor_report(checks: Sequence[Check]) -> Report:

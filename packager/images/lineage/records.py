@@ -12,6 +12,7 @@ from typing import Any
 
 from packager.core.documents import NotStrict
 from packager.core.documents import field as typed
+from packager.core.quality import STEP as MEASURING
 from packager.images.lineage.graph import Edge, Fragment, LineageNode, NodeKind
 from packager.images.oci import is_digest
 from packager.images.target import engine_name, is_relative
@@ -149,7 +150,7 @@ def _model(record: Mapping[str, Any], parts: _Parts) -> str:
     facts = {"source": source, "name": name, "revision": revision}
     if revision:
         return parts.add("model", f"{source}:{name}@{revision}", f"{name}@{revision[:12]}", facts)
-    if _objects(record.get("steps")):
+    if any(step.get("name") != MEASURING for step in _objects(record.get("steps"))):
         return ""  # what the steps read is known by their keys
     weights = _layers(record, "weights")
     identity = digest_of(weights) if weights else _text(record.get("digest"))
@@ -170,6 +171,7 @@ def _steps(
     """Add the steps, each of which reads what the one before it made; return the last result."""
     before = model
     request = _object(record.get("request"))
+    name = _text(_object(record.get("model")).get("name"))
     for step in steps:
         tool, key = _text(step.get("tool")), _text(step.get("key"))
         identity = key or f"{_text(record.get('digest'))}/{_text(step.get('name'))}"
@@ -177,7 +179,6 @@ def _steps(
         if before:
             parts.join(before, ran)
         elif not key:
-            name = _text(_object(record.get("model")).get("name"))
             unknown = parts.add(
                 "model", f"unknown:{identity}", f"{name}: contents unknown", known=False
             )
@@ -185,14 +186,24 @@ def _steps(
         calibration = _text(request.get("calibration"))
         if calibration and step.get("name") == "quantize":
             parts.join(parts.add("data", f"name:{calibration}:{key}", calibration), ran)
+        if _text(step.get("name")) == MEASURING:
+            parts.aliases += [(key, ran)] if key else []
+            continue  # nothing is made of its result
         before = ran
         if key:
-            before = parts.add(
-                "artifact", key, f"result of {_text(step.get('name'))}", {"key": key}
-            )
+            before = parts.add("artifact", key, _result_label(name, step, request), {"key": key})
             parts.aliases.append((key, before))
             parts.join(ran, before)
     return before
+
+
+def _result_label(model: str, step: Mapping[str, Any], request: Mapping[str, Any]) -> str:
+    """Return which model a step's result is: `tiny-llama, quantized: awq`."""
+    name = _text(step.get("name"))
+    method = _text(request.get("quantize"))
+    if name == "quantize" and method:
+        return f"{model}, quantized: {method}"
+    return f"{model}, after {name}"
 
 
 def _step_facts(step: Mapping[str, Any]) -> dict[str, str]:
@@ -226,7 +237,7 @@ def _measured(
     """Add what was measured: the quality of the quantized model, the image where it serves."""
     quality = _object(_object(record.get("quality")).get("quality"))
     if quality:
-        keys = [_text(step.get("key")) for step in steps]
+        keys = [_text(step.get("key")) for step in steps if step.get("name") != MEASURING]
         key = next((one for one in keys if one), "")
         facts = {name: _number(quality.get(name)) for name in ("kld_mean", "top1_agreement")}
         found = parts.add("evaluation", key or digest, "quality against the base", facts)

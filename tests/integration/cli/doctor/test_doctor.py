@@ -9,6 +9,7 @@ import pytest
 from packager.cli.doctor.doctor import Check, examine
 from packager.core.devices import Gpus
 from packager.optimize.steps.tools.environments import Installed
+from tests.support.commandline import Packager
 
 
 def check_of(name: str, environment: dict[str, str], state_dir: Path) -> Check:
@@ -60,3 +61,17 @@ def test_the_build_of_torch_that_steps_take_is_named_with_its_reason(tmp_path: P
 
     assert "llmcompressor for cpu (1.5 GB); torch for cpu: no GPU is here for steps" in found(0)
     assert "torch for cuda: 2 GPUs are here for steps" in found(2)
+
+
+def test_only_what_is_asked_for_decides_the_status(packager: Packager, tmp_path: Path) -> None:
+    absent = {"DOCKER_HOST": "unix:///nonexistent/docker.sock"}
+
+    packager("doctor", env=absent, status=0)
+    there = packager("doctor", "python", env=absent, status=0)
+    missing = packager("doctor", "Docker engine", "python", env=absent, status=69)
+    strange = packager("doctor", "dokcer-engine", env=absent, status=2)
+
+    assert [line[:14] for line in there.out.splitlines()] == ["ok       pytho"]
+    assert "error: missing here: docker engine" in missing.err
+    assert "hint: start one" in missing.err
+    assert "did you mean 'docker-engine'?" in strange.err

@@ -52,6 +52,30 @@ def test_a_step_without_a_key_reads_a_model_that_nobody_recorded() -> None:
     assert (unknown.kind, unknown.label) == ("model", "tiny: contents unknown")
 
 
+def test_a_step_that_only_measured_made_nothing() -> None:
+    measuring = {"name": "evaluate", "tool": "evaluate", "key": "7e" * 32}
+    plain = record()
+
+    found = edges(record(steps=[*plain["steps"], measuring]))
+
+    assert found == edges(plain) | {(f"artifact:{KEY}", f"step:{'7e' * 32}")}
+    asked = record(request={"quantize": "awq"})
+    (label,) = (one.label for one in record_fragment(asked).nodes if one.kind == "artifact")
+    assert label == "tiny, quantized: awq"
+
+
+def test_an_image_that_was_only_measured_comes_from_its_checkpoint() -> None:
+    measuring = {"name": "evaluate", "tool": "evaluate", "key": KEY}
+    quality = {"quality": {"kld_mean": 0.1}}
+
+    found = edges(record(steps=[measuring], quality=quality))
+
+    (model,) = (source for source, target in edges(record(steps=[])) if target.startswith("image:"))
+    assert {(model, f"step:{KEY}"), (model, f"image:{IMAGE}")} <= found
+    assert (f"image:{IMAGE}", f"evaluation:{IMAGE}") in found
+    assert not any(source.startswith("artifact:") for source, _ in found)
+
+
 def test_steps_follow_each_other() -> None:
     steps = [
         {"name": "quantize", "tool": "llmcompressor", "key": KEY},

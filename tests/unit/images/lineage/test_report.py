@@ -27,7 +27,7 @@ def test_the_text_is_two_trees() -> None:
         "  engine vllm 0.32.0",
         "  names tiny:1",
         "made from",
-        "└─ artifact   result of quantize",
+        "└─ artifact   tiny, after quantize",
         f"      key {KEY}",
         "   └─ step       quantize by llmcompressor",
         "         took 12.5 s",
