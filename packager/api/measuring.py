@@ -164,7 +164,7 @@ def tune(
     )
     axes = varied_axes([f"{key}={one}" for key, some in (vary or {}).items() for one in some])
     field = make_candidates(work, axes, (), only=asked.only)
-    report = outside_loop(
+    report, _ = outside_loop(
         lambda: measure_field(
             work,
             field,

@@ -12,7 +12,7 @@ from packager.core.tuning import TuneReport
 
 
 def prepare() -> None:
-    """Have values show themselves; what makes their reports is imported when one is shown."""
+    """Register how values are shown; what makes their reports is imported when one is shown."""
     show_with(Plan, _plan_report)
     show_with(BuildRecord, _record_report)
     show_with(QualityReport, _quality_report)

@@ -39,5 +39,5 @@ class NotebookValue:
 
 
 def show_with(kind: type[Value], make_report: Callable[[Value], Report]) -> None:
-    """Have notebooks show values of a class with the report that is made of them."""
+    """Register the report that notebooks show values of a class with."""
     _REPORTS[kind] = make_report

@@ -127,7 +127,7 @@ class BenchWork:
         on_event: EventSink = ignore,
         on_load: Callable[[OneLoad], None] = ignore,
     ) -> tuple[BenchReport, Results]:
-        """Put every server under every load; return the report and what it is made of."""
+        """Measure every server under every load; return the report and what it is made of."""
         starts = any(not target.server.is_address for target in targets)
         on_event(StagesEvent(stages=(START, STEP) if starts else (STEP,)))
         with self.open_pool(on_event) as pool:

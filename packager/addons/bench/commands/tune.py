@@ -193,7 +193,7 @@ def tune(
         with shown_progress(progress, quiet=quiet, as_json=as_json) as on_event:
             yield on_event
 
-    report = measure_field(
+    report, figures = measure_field(
         work,
         field,
         begin,
@@ -202,8 +202,6 @@ def tune(
         retry_failed=retry_failed,
         command=command_words(sys.argv[1:]),
     )
-    figures = report.bench
-    assert figures is not None
     if request_out is not None and report.request is not None:
         _write(request_out, _request_text(request_out, report))
     if figures_out is not None:

@@ -13,6 +13,7 @@ from packager.addons.bench.tune.journal import Retried, TuneJournal, open_journa
 from packager.addons.bench.tune.results import make_report
 from packager.addons.bench.tune.session import failures_in, tune
 from packager.cli.run.containers import find_engine
+from packager.core.bench import BenchReport
 from packager.core.events import EventSink
 from packager.core.tuning import TuneReport
 
@@ -26,8 +27,8 @@ def measure_field(
     fresh: bool = False,
     retry_failed: bool = False,
     command: str = "",
-) -> TuneReport:
-    """Measure the candidates and write the best one; return the report with all measurements.
+) -> tuple[TuneReport, BenchReport]:
+    """Measure the candidates and write the best one; return the report, and all measurements.
 
     `begin` is told the journal, and returns where events go while it is measured.
     """
@@ -44,4 +45,4 @@ def measure_field(
             found = make_report(field, work.race, done, journal, **work.names())
             report = finish(work, engine, found, field, on_event)
         figures = figures_of(work, field, journal, report.best, command)
-    return report.model_copy(update={"bench": figures})
+    return report.model_copy(update={"bench": figures}), figures
