@@ -24,7 +24,7 @@ from packager.core.errors import PlanRejected
 from packager.core.findings import errors_in
 from packager.estimate.sizing.quantizable import find_support, read_table
 from tests.live.planned_cases import planned_parameters
-from tests.live.tool_programs import documents_in, run_program
+from tests.live.tool_programs import run_program, started_program
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(3600)]
 
@@ -42,15 +42,30 @@ WRONG: dict[str, dict[str, Any]] = CORPUS["wrong"]
 Case = tuple[str, str]  # a model as it is spelled, and what is asked
 Told = dict[str, Any]
 
+
+class Results:
+    """What the process says of each case, as soon as it has done it: tests ask in its order."""
+
+    def __init__(self, told: Iterator[Told]) -> None:
+        self._told, self._known = told, dict[Case, Told]()
+
+    def __getitem__(self, case: Case) -> Told:
+        while case not in self._known:
+            found = next(self._told)
+            self._known[found["name"], found["label"]] = found
+        return self._known[case]
+
+
 # What reads a source's output, in the second layer, as transformers' code says.
 MOVES = {(row["model"], row["asked"]): row["into"] for row in CORPUS["moves"]}
 
 KINDS: list[Case] = [(model, asked) for model, asked in CORPUS["kinds"]]
 MATRIX: list[Case] = [
     (model + dtype, asked)
+    for methods in (CORPUS["bounds"], CORPUS["options"] if LONG else ())
     for dtype in ("", "+float16")
     for model in MODELS
-    for asked in (BOUNDS if LONG else CORPUS["bounds"])
+    for asked in methods
     if (model + dtype, asked) not in KINDS
 ]
 MATRIX += [case for case in map(tuple, CORPUS["tuned"]) if case not in MATRIX]
@@ -88,29 +103,29 @@ def _right(cases: list[Case]) -> list[Case]:
 
 
 @pytest.fixture(scope="module")
-def selected(request: pytest.FixtureRequest) -> dict[str, set[Any]]:
+def selected(request: pytest.FixtureRequest) -> dict[str, dict[Any, None]]:
     """Return what tests were selected for, by the test's name: nothing else is worked for."""
-    found: dict[str, set[Any]] = {}
+    found: dict[str, dict[Any, None]] = {}
     for item in request.session.items:
         if isinstance(item, pytest.Function) and item.path == request.path:
             values = getattr(getattr(item, "callspec", None), "params", {})
             case = (values.get("model", ""), values.get("asked", ""))
-            found.setdefault(item.originalname, set()).add(values.get("name", case))
+            found.setdefault(item.originalname, {})[values.get("name", case)] = None
     return found
 
 
 @pytest.fixture(scope="module")
-def cases(selected: dict[str, set[Any]]) -> list[Case]:
-    """Return the cases of all selected tests."""
-    return sorted(
-        {one for found in selected.values() for one in found if isinstance(one, tuple) and all(one)}
-    )
+def cases(selected: dict[str, dict[Any, None]]) -> list[Case]:
+    """Return the cases of all selected tests, in the order in which they ask for them."""
+    found = dict.fromkeys(chain.from_iterable(selected.values()))
+    return [one for one in found if isinstance(one, tuple) and all(one)]
 
 
 @pytest.fixture(scope="module")
-def wrong(selected: dict[str, set[Any]]) -> dict[str, dict[str, Any]]:
+def wrong(selected: dict[str, dict[Any, None]]) -> dict[str, dict[str, Any]]:
     """Return the wrong folds of selected tests."""
-    return {name: row for name, row in WRONG.items() if {name} & set().union(*selected.values())}
+    asked = set().union(*selected.values())
+    return {name: row for name, row in WRONG.items() if name in asked}
 
 
 @pytest.fixture(scope="module")
@@ -148,12 +163,12 @@ def planned(models: Path) -> Callable[[str, str], Told]:
 def told(
     quantizing_python: Path,
     models: Path,
-    selected: dict[str, set[Any]],
+    selected: dict[str, dict[Any, None]],
     cases: list[Case],
     wrong: dict[str, dict[str, Any]],
     planned: Callable[[str, str], Told],
     tmp_path_factory: pytest.TempPathFactory,
-) -> dict[Case, Told]:
+) -> Iterator[Results]:
     """Quantize every case that is planned, in one process: the libraries take long to load."""
     place = tmp_path_factory.mktemp("matrix")
     comparing = test_the_evaluate_tool_compares_the_result_with_its_source.__name__
@@ -167,12 +182,9 @@ def told(
         case = planned(row["model"], row["asked"])
         work.append({**case, "label": name, "move": row["move"]})
     (place / "cases.json").write_text(json.dumps(work))
-    out = run_program(
-        quantizing_python,
-        "quantize_matrix.py",
-        *(str(place / "cases.json"), str(models), str(place / "w")),
-    )
-    return {(one["name"], one["label"]): one for one in documents_in(out)}
+    arguments = (str(place / "cases.json"), str(models), str(place / "w"))
+    with started_program(quantizing_python, "quantize_matrix.py", *arguments, place=place) as told:
+        yield Results(told)
 
 
 def _faults(case: Case, found: Told) -> Iterator[str]:
@@ -201,7 +213,7 @@ def _faults(case: Case, found: Told) -> Iterator[str]:
         yield f"logits of rounded inputs are {found['rounded']:.3f} from the source's"
 
 
-def _check(case: Case, planned: Callable[[str, str], Told], told: dict[Case, Told]) -> None:
+def _check(case: Case, planned: Callable[[str, str], Told], told: Results) -> None:
     """Hold a case against what is stated of it: refused, rejected, or right."""
     refused = _row_of("refused", case)
     if refused is not None:
@@ -215,7 +227,7 @@ def _check(case: Case, planned: Callable[[str, str], Told], told: dict[Case, Tol
 
 @pytest.mark.parametrize(("model", "asked"), MATRIX)
 def test_a_model_is_quantized_whole_and_right_or_refused_when_planning(
-    planned: Callable[[str, str], Told], told: dict[Case, Told], model: str, asked: str
+    planned: Callable[[str, str], Told], told: Results, model: str, asked: str
 ) -> None:
     _check((model, asked), planned, told)
 
@@ -223,21 +235,21 @@ def test_a_model_is_quantized_whole_and_right_or_refused_when_planning(
 @pytest.mark.capability("quantize")
 @pytest.mark.parametrize(("model", "asked"), KINDS)
 def test_a_model_of_each_kind_is_quantized_right_or_refused(
-    planned: Callable[[str, str], Told], told: dict[Case, Told], model: str, asked: str
+    planned: Callable[[str, str], Told], told: Results, model: str, asked: str
 ) -> None:
     _check((model, asked), planned, told)
 
 
 @pytest.mark.parametrize(("model", "asked"), SOURCES)
 def test_a_source_with_rare_or_wrong_numbers_is_refused_or_quantized_right(
-    planned: Callable[[str, str], Told], told: dict[Case, Told], model: str, asked: str
+    planned: Callable[[str, str], Told], told: Results, model: str, asked: str
 ) -> None:
     _check((model, asked), planned, told)
 
 
 @pytest.mark.parametrize(("model", "asked"), _right(MATRIX))
 def test_nothing_changes_but_what_is_packed_and_what_scales_moved_out_of(
-    told: dict[Case, Told], model: str, asked: str
+    told: Results, model: str, asked: str
 ) -> None:
     folds = told[model, asked]["folds"]
     touched = {name.rpartition(".")[2] for name in (*folds, *chain(*folds.values()))}
@@ -247,9 +259,7 @@ def test_nothing_changes_but_what_is_packed_and_what_scales_moved_out_of(
 
 
 @pytest.mark.parametrize(("model", "asked"), MOVES)
-def test_scales_move_where_the_models_code_allows_it(
-    told: dict[Case, Told], model: str, asked: str
-) -> None:
+def test_scales_move_where_the_models_code_allows_it(told: Results, model: str, asked: str) -> None:
     found = {
         name.partition("layers.1.")[2]: sorted(one.partition("layers.1.")[2] for one in readers)
         for name, readers in told[model, asked]["folds"].items()
@@ -261,7 +271,7 @@ def test_scales_move_where_the_models_code_allows_it(
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_fold_that_changes_what_the_model_computes_fails_before_anything_is_written(
-    told: dict[Case, Told], name: str
+    told: Results, name: str
 ) -> None:
     found = told[WRONG[name]["model"], name]
 
@@ -274,7 +284,7 @@ def test_a_fold_that_changes_what_the_model_computes_fails_before_anything_is_wr
 @pytest.mark.parametrize("asked", ["smoothquant", "fp8"])
 @pytest.mark.parametrize("model", CORPUS["seeing"])
 def test_towers_projectors_and_heads_of_models_that_see_stay_bit_by_bit(
-    told: dict[Case, Told], model: str, asked: str
+    told: Results, model: str, asked: str
 ) -> None:
     found = told[model, asked]
 
@@ -286,7 +296,7 @@ def test_towers_projectors_and_heads_of_models_that_see_stay_bit_by_bit(
 
 @pytest.mark.parametrize(("model", "asked"), _right(EVALUATED))
 def test_the_evaluate_tool_compares_the_result_with_its_source(
-    told: dict[Case, Told], model: str, asked: str
+    told: Results, model: str, asked: str
 ) -> None:
     found = told[model, asked]
 

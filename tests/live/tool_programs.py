@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,6 +15,8 @@ from typing import Any
 from packager.core.share import share_dir
 
 TOOLS = share_dir("containers") / "tools"
+QUIET = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+LOOK_S = 0.1
 
 
 def run_program(python: Path, program: str, *arguments: str, tools: tuple[str, ...] = ()) -> str:
@@ -21,6 +25,43 @@ def run_program(python: Path, program: str, *arguments: str, tools: tuple[str, .
     It has one thread and no GPUs.
     """
     return _printed(python, tools, str(Path(__file__).with_name(program)), *arguments)
+
+
+@contextmanager
+def started_program(
+    python: Path, program: str, *arguments: str, place: Path
+) -> Iterator[Iterator[dict[str, Any]]]:
+    """Start a program as `run_program` does; yield the documents that it prints, as they come.
+
+    What it prints lies in `place`; it is ended with the context.
+    """
+    path, errors = place / "printed", place / "errors"
+    words = (python, Path(__file__).with_name(program), *arguments)
+    with path.open("wb") as output, errors.open("wb") as told:
+        env = {**os.environ, **QUIET, "PYTHONPATH": _path_of(())}
+        process = subprocess.Popen(words, env=env, stdout=output, stderr=told)
+    try:
+        yield _documents_of(process, path, errors)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _documents_of(
+    process: subprocess.Popen[bytes], path: Path, errors: Path
+) -> Iterator[dict[str, Any]]:
+    with path.open(encoding="utf-8") as printed:
+        line, is_over = "", False
+        while not is_over:
+            is_over = process.poll() is not None  # what it printed before is read once more
+            while line := line + printed.readline():
+                if not line.endswith("\n"):
+                    break
+                yield from documents_in(line)
+                line = ""
+            time.sleep(0 if is_over else LOOK_S)
+    raise AssertionError(f"{process.args} ended with {process.returncode}: "
+                         f"{errors.read_text(errors='replace')[-4000:]}")  # fmt: skip
 
 
 def told_by(python: Path, program: str, *tools: str) -> Any:
@@ -32,9 +73,11 @@ def told_by(python: Path, program: str, *tools: str) -> Any:
 
 
 def _printed(python: Path, tools: tuple[str, ...], *words: str) -> str:
-    path = ":".join(str(TOOLS / tool) for tool in (*tools, "common"))
-    quiet = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
-    return printed_by(python, *words, **quiet, PYTHONPATH=path)
+    return printed_by(python, *words, **QUIET, PYTHONPATH=_path_of(tools))
+
+
+def _path_of(tools: tuple[str, ...]) -> str:
+    return ":".join(str(TOOLS / tool) for tool in (*tools, "common"))
 
 
 def printed_by(*command: str | Path, env: Mapping[str, str] = os.environ, **variables: str) -> str:
