@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from packager.core.instance import Instance
 from packager.core.samples import Sample, Samples
 from packager.core.tool import ToolFacts
 from packager.engines.vllm.family import VllmFamily
+from packager.estimate.sizing.left_out import quantized_modules
 from packager.models.local import LocalSource
 from packager.models.reference import parse_model_reference
 from packager.optimize.quantize.llmcompressor import LlmCompressorQuantizer
@@ -58,3 +60,9 @@ def planned_parameters(
         facts, make_plan(facts, PlannerServices(family=VllmFamily(), quantizer=quantizer))
     )
     return {**step.parameters, "memory_bytes": 1}
+
+
+def planned_modules(checkpoint: Path, ignore: Iterable[str]) -> set[str]:
+    """Return the modules that a plan counts as quantized, by what the step is told to ignore."""
+    files = LocalSource().facts(parse_model_reference(str(checkpoint)))
+    return {name for name, _ in quantized_modules(files, tuple(ignore))}

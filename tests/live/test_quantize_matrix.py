@@ -23,7 +23,7 @@ import pytest
 from packager.core.errors import PlanRejected
 from packager.core.findings import errors_in
 from packager.estimate.sizing.quantizable import find_support, read_table
-from tests.live.planned_cases import planned_parameters
+from tests.live.planned_cases import planned_modules, planned_parameters
 from tests.live.tool_programs import run_program, started_program
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(3600)]
@@ -154,7 +154,8 @@ def planned(models: Path) -> Callable[[str, str], Told]:
             return {"refused": [(e.code, e.message) for e in errors_in(rejected.findings)]}
         if asked in PLANNED_AS:
             parameters["method"] = asked
-        return {"name": model, "label": asked, "parameters": parameters}
+        modules = sorted(planned_modules(models / model, parameters["ignore"]))
+        return {"name": model, "label": asked, "parameters": parameters, "modules": modules}
 
     return plan
 
@@ -187,7 +188,7 @@ def told(
         yield Results(told)
 
 
-def _faults(case: Case, found: Told) -> Iterator[str]:
+def _faults(case: Case, found: Told, counted: set[str]) -> Iterator[str]:
     """Yield what is wrong with a result."""
     model, asked = case
     failed, rejected = found.get("failed", ""), _row_of("rejected", case)
@@ -201,6 +202,8 @@ def _faults(case: Case, found: Told) -> Iterator[str]:
     for what in ("lost", "added", "retyped", "unsound"):
         if found[what]:
             yield f"{what}: {', '.join(found[what])}"
+    if counted != set(found["packed"]):
+        yield f"planned otherwise: {', '.join(sorted(counted ^ set(found['packed'])))}"
     kept = [name for name in found["packed"] if WHOLE.fullmatch(name)]
     if kept:
         yield f"quantized: {', '.join(kept)}"
@@ -222,7 +225,7 @@ def _check(case: Case, planned: Callable[[str, str], Told], told: Results) -> No
         assert refused["says"] in message
         return
     assert "refused" not in planned(*case), planned(*case)
-    assert not list(_faults(case, told[case]))
+    assert not list(_faults(case, told[case], set(planned(*case)["modules"])))
 
 
 @pytest.mark.parametrize(("model", "asked"), MATRIX)

@@ -40,7 +40,7 @@ from memory import (
     reuse_small_tensors,
     weights_budget,
 )
-from mixing import Group, find_groups, targets_of
+from mixing import Group, find_groups, matches, targets_of
 from names import SourceNames, map_names, wished
 from norms import plain_norms
 from packager_worker import Rejected, Report, Spec
@@ -52,6 +52,7 @@ from structure import find_layers, whole_modules
 from transformers import AutoConfig, AutoTokenizer
 from whole import declare, grafted_note, grafted_roots, restore
 
+EXPERTS, MATRICES = ".experts.", (".weight", "_proj")
 NAMES = "names.json"  # beside the saved model: where the source's tensors are in it
 
 
@@ -116,6 +117,7 @@ def _quantize(spec: Spec, config: Any, saved: Path, kept: Kept, report: Report) 
         model = load_model(source, asked["loader"], emptied(spec.work / "offload"), host_bytes)
         reader = Reader(source)
         names = map_names(model, reader.names, reader.get)
+    _refuse_fused(names, reader, asked["ignore"])
     layers = find_layers(model)
     ignore, whole = wished(names, asked["ignore"]), whole_modules(model, layers)
     mixes = "layers" in asked
@@ -189,6 +191,20 @@ def _find_folds(model: Any, layers: str, asked: dict[str, Any], data: dict[str, 
             "use a method that moves no scales, such as `--quantize gptq` or `fp8`",
         )
     return folds
+
+
+def _refuse_fused(names: SourceNames, reader: Reader, ignore: list[str]) -> None:
+    """Refuse experts that the library leaves in one tensor: they would silently stay whole."""
+    for name in (*names.converted, *names.own):
+        in_one = name in names.converted or len(reader.shape(name)) == 3
+        if EXPERTS not in name or not name.endswith(MATRICES) or not in_one:
+            continue
+        module = name.removesuffix(".weight")
+        if not any(matches(entry, module) for entry in ignore):
+            raise Rejected(
+                f"the library does not take the experts of this model apart ({name})",
+                "leave them out: `--quantize-ignore 're:.*experts.*'`",
+            )
 
 
 def _check_groups(model: Any, asked: dict[str, Any], groups: list[Group]) -> None:

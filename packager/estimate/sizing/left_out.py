@@ -6,6 +6,7 @@ An invalid ignore list selects no module here: the plan is refused anyway.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -15,10 +16,17 @@ from typing import Any
 from packager.core.findings import Finding
 from packager.core.model import ModelFiles, ModelProfile, TensorInfo
 from packager.core.techniques import Quantization
+from packager.core.traits import EngineTraits
 from packager.models.architectures.demands import stated_quantization
 from packager.models.architectures.kinds import sees
-from packager.models.architectures.profile import SameModel, make_profile, read_head
-from packager.models.architectures.sums import LAYER, OTHER_PARTS, is_expert, is_packable
+from packager.models.architectures.profile import (
+    SameModel,
+    architecture_of,
+    make_profile,
+    read_head,
+)
+from packager.models.architectures.routers import LAYER, find_routers, is_indexer
+from packager.models.architectures.sums import OTHER_PARTS, is_expert, is_packable
 from packager.models.checkpoints.ignored import read_ignored
 from packager.models.checkpoints.renamed import loaded_name
 from packager.models.checkpoints.selecting import BadEntry, Selection, compile_entry
@@ -39,6 +47,17 @@ def with_left_out(
         return replace(chosen, experts_left_out=whole)
     parameters, experts = find_left_out(model, ignore)
     return replace(chosen, parameters_left_out=parameters, experts_left_out=experts)
+
+
+def entries_left_out(
+    model: ModelFiles, ignore: tuple[str, ...] | None, traits: EngineTraits
+) -> tuple[str, ...]:
+    """Return the request's entries, and patterns of what the engine builds without quantization.
+
+    Of models that see the engine's table names matrices of towers, which are quantized nowhere.
+    """
+    paths = () if sees(model.config) else traits.plain_in(architecture_of(model.config))
+    return (*(ignore or ()), *(rf"re:.*\.{re.escape(path)}(\..*)?$" for path in paths))
 
 
 def check_entries(model: ModelFiles, ignore: tuple[str, ...] | None) -> Iterator[Finding]:
@@ -120,6 +139,15 @@ def leaves_experts_whole(model: ModelFiles, stated: Mapping[str, Any]) -> bool:
     return first is not None and all(ignored.has(_module(one)) for one in chain((first,), experts))
 
 
+def find_indexers(model: ModelFiles) -> tuple[str, ...]:
+    """Return matrices of the layers that choose tokens for sparse attention: they stay whole."""
+    return tuple(
+        _module(tensor)
+        for tensor in model.tensors
+        if len(tensor.shape) == 2 and is_indexer(tensor.name) and LAYER.search(tensor.name)
+    )
+
+
 def packable(model: ModelFiles) -> tuple[TensorInfo, ...]:
     """Return the tensors that quantizers pack: matrices of the language model's layers."""
     return _packable(SameModel(model))
@@ -128,11 +156,13 @@ def packable(model: ModelFiles) -> tuple[TensorInfo, ...]:
 @lru_cache(maxsize=2)
 def _packable(same: SameModel) -> tuple[TensorInfo, ...]:
     head = frozenset(tensor.name for tensor in read_head(same.model).tensors)
+    routers = find_routers(same.model.tensors)
     served = make_profile(same.model)[0].layers
     return tuple(
         tensor
         for tensor in same.model.tensors
-        if is_packable(tensor, in_experts=is_expert(tensor))
+        if tensor.name not in routers
+        and is_packable(tensor, in_experts=is_expert(tensor))
         and (match := LAYER.search(tensor.name)) is not None
         and OTHER_PARTS.search(tensor.name, 0, match.end()) is None
         and int(match[1][:9]) < served  # those behind the last are for drafting

@@ -28,7 +28,8 @@ from packager.core.versions import is_within
 from packager.estimate.sizing.left_out import ignored_modules
 from packager.models.architectures.kinds import sees
 from packager.models.architectures.profile import architecture_of
-from packager.models.architectures.sums import LAYER, is_expert
+from packager.models.architectures.routers import LAYER
+from packager.models.architectures.sums import is_expert
 
 TABLE = Path(__file__).parent / "data" / "quantizable.toml"
 

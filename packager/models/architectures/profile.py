@@ -23,6 +23,7 @@ from packager.models.architectures.mtp import MtpHead, read_mtp
 from packager.models.architectures.numbers import read_numbers
 from packager.models.architectures.quantized import read_quantization
 from packager.models.architectures.reading import PUBLISHED, Config, shown, text_config
+from packager.models.architectures.routers import find_routers
 from packager.models.architectures.spellings import Architecture, find_architecture, is_native
 from packager.models.architectures.states import KV_ELEMENT_BYTES
 from packager.models.architectures.sums import Sums, active_parameters, add_up
@@ -79,7 +80,8 @@ def _make_profile(same: SameModel) -> tuple[ModelProfile, tuple[Finding, ...]]:
 
     cache = read_cache(config, row, numbers)
     head = frozenset(tensor.name for tensor in _read_head(same).tensors)
-    sums = add_up(model.tensors, head, numbers["layers"], quantization)
+    routers = find_routers(model.tensors)
+    sums = add_up(model.tensors, head, numbers["layers"], quantization, routers)
     findings += _disagreements(config, row, numbers, model.tensors, sums)
     experts = read_experts(config, row, has_weights=sums.expert_bytes > 0)
     unknown = (

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from packager.core.model import TensorInfo
 from packager.models.architectures.experts import Experts
 from packager.models.architectures.quantized import Quantized, holds_no_weights, parameters_in
+from packager.models.architectures.routers import LAYER, is_indexer
 
-LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d+)\.", re.ASCII)
 OTHER_PARTS = re.compile(
     r"(?:^|\.)(?:visual|vision|audio|multi_modal|mtp|image|vpm|apm|talker|code2wav|token2wav)",
     re.ASCII,
@@ -54,12 +54,16 @@ class _Alike:
 
 
 def add_up(
-    tensors: Iterable[TensorInfo], head: frozenset[str], stated: int, quantization: Quantized
+    tensors: Iterable[TensorInfo],
+    head: frozenset[str],
+    stated: int,
+    quantization: Quantized,
+    routers: frozenset[str] = frozenset(),
 ) -> Sums:
     """Sort every tensor in one pass: a checkpoint may have 100 000 of them.
 
     `head` names the tensors of an MTP head, which only drafting loads; layers beyond the
-    `stated` ones are not quantized.
+    `stated` ones are not quantized, nor are `routers`.
     """
     sums = Sums()
     parts: dict[str, _Layer | None] = {}  # by the beginning of names
@@ -85,12 +89,12 @@ def add_up(
         alike.count += 1
         alike.size += size
     for alike in kinds.values():
-        _add_kind(sums, alike, quantization)
+        _add_kind(sums, alike, quantization, routers)
     sums.layers = len({layer[1] for layer in parts.values() if layer})
     return sums
 
 
-def _add_kind(sums: Sums, alike: _Alike, quantization: Quantized) -> None:
+def _add_kind(sums: Sums, alike: _Alike, quantization: Quantized, routers: frozenset[str]) -> None:
     tensor, layer, name = alike.first, alike.layer, alike.first.name
     in_experts = is_expert(tensor)
     if layer is None:
@@ -109,7 +113,7 @@ def _add_kind(sums: Sums, alike: _Alike, quantization: Quantized) -> None:
         return
     if in_experts:
         sums.expert_parameters += count
-    if is_packable(tensor, in_experts=in_experts):
+    if name not in routers and is_packable(tensor, in_experts=in_experts):
         sums.linear_parameters += count
 
 
@@ -140,7 +144,7 @@ def is_packable(tensor: TensorInfo, *, in_experts: bool) -> bool:
 
 def is_kept_unquantized(name: str) -> bool:
     """Whether a matrix of a layer stays in 16 bits."""
-    return name.endswith(NOT_PACKED) or holds_no_weights(name)
+    return name.endswith(NOT_PACKED) or holds_no_weights(name) or is_indexer(name)
 
 
 def active_parameters(parameters: int, in_experts: int, experts: Experts) -> int:

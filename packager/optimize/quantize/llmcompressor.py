@@ -17,7 +17,6 @@ without loss (docs/decisions/0006-awq-format.md).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -31,12 +30,11 @@ from packager.core.recipe import Step, StepInput
 from packager.core.techniques import LayerGroup, Quantization, Scheme
 from packager.core.units import GIB
 from packager.estimate.performance.effort import time_limit_s
-from packager.estimate.sizing.left_out import quantized_modules
+from packager.estimate.sizing.left_out import entries_left_out, quantized_modules
 from packager.estimate.sizing.memory import served_weight_bytes
 from packager.estimate.sizing.mixed import select_layers
 from packager.estimate.sizing.quantizable import support_of
 from packager.estimate.sizing.schemes import NONE, W8A8_FP8, W8A8_INT8, W8A16_FP8
-from packager.models.architectures.kinds import sees
 from packager.optimize.quantize.llmcompressor_ignore import check_ignored
 from packager.optimize.quantize.llmcompressor_memory import estimate_needs, gpu_bytes
 from packager.optimize.quantize.llmcompressor_options import (
@@ -108,7 +106,7 @@ class LlmCompressorQuantizer(Quantizer):
                 if (own := group.quantization) is not None:
                     yield from check_groups(own.method, own.group_size, sizes)
         else:
-            modules = quantized_modules(facts.model, plan.quantizing.ignored)
+            modules = quantized_modules(facts.model, entries_of(facts, plan))
             sizes = {module: shape for module, shape in modules if len(shape) == 2}
             yield from check_groups(chosen.method, chosen.group_size, sizes)
         if plan.weights == "mounted" and not plan.one_mount:
@@ -185,7 +183,7 @@ def _check_latent(facts: Facts, plan: Plan, chosen: Quantization) -> Iterator[Fi
     """
     if all(part.scheme != NVFP4_W4A4.name for part in chosen.parts):
         return
-    layers, ignored = plan.quantizing.layers, plan.quantizing.ignored
+    layers, ignored = plan.quantizing.layers, entries_of(facts, plan)
     selected, modules = select_layers(layers, facts.model, ignored)
     for module in modules:
         place = selected.get(module, -1)
@@ -199,7 +197,7 @@ def _check_latent(facts: Facts, plan: Plan, chosen: Quantization) -> Iterator[Fi
 
 def _sizes_of(facts: Facts, plan: Plan) -> list[dict[str, tuple[int, ...]]]:
     """Return the shapes of the matrices of each group, in order."""
-    layers, ignored = plan.quantizing.layers, plan.quantizing.ignored
+    layers, ignored = plan.quantizing.layers, entries_of(facts, plan)
     selected, modules = select_layers(layers, facts.model, ignored)
     found: list[dict[str, tuple[int, ...]]] = [{} for _ in range(len(layers) + 1)]
     for module, shape in modules.items():
@@ -216,7 +214,7 @@ def _files_read(facts: Facts, chosen: Quantization) -> tuple[ModelFile, ...]:
 
 def _parameters(facts: Facts, plan: Plan, chosen: Quantization) -> dict[str, Any]:
     """Return the worker's parameters, with defaults filled in."""
-    ignore = plan.quantizing.ignored
+    ignore = entries_of(facts, plan)
     own = chosen.groups[-1].quantization if chosen.groups else chosen  # that of all other layers
     options = dict(own.options) if own else {}
     method = own.method if own else chosen.method
@@ -231,7 +229,7 @@ def _parameters(facts: Facts, plan: Plan, chosen: Quantization) -> dict[str, Any
     )
     told: dict[str, Any] = {
         "method": own.method if own else NONE,
-        "ignore": sorted({*ignore, *built_plain(facts, plan)}),
+        "ignore": sorted(set(ignore)),
         "max_tokens": _sequence_tokens(plan),
         "seed": plan.quantizing.seed,
         "checkpoint_format": chosen.checkpoint_format,
@@ -285,15 +283,9 @@ def _settings(chosen: Quantization) -> dict[str, Any]:
     return told
 
 
-def built_plain(facts: Facts, plan: Plan) -> Iterator[str]:
-    """Yield patterns of modules that the engine builds without quantization.
-
-    Of models that see the table names matrices of towers, which are quantized nowhere.
-    """
-    if sees(facts.model.config):
-        return
-    for path in facts.container.traits.plain_in(plan.profile.architecture):
-        yield rf"re:.*\.{re.escape(path)}(\..*)?$"
+def entries_of(facts: Facts, plan: Plan) -> tuple[str, ...]:
+    """Return entries of what stays whole: requested, and what the engine builds plain."""
+    return entries_left_out(facts.model, plan.quantizing.ignored, facts.container.traits)
 
 
 def _env(plan: Plan, chosen: Quantization, threads: int, gpus: int) -> Mapping[str, str]:

@@ -10,7 +10,12 @@ from packager.core.facts import Facts
 from packager.core.findings import Finding
 from packager.core.plan import Plan
 from packager.core.suggestions import guess
-from packager.estimate.sizing.left_out import packable, quantized_modules, select_ignored
+from packager.estimate.sizing.left_out import (
+    find_indexers,
+    packable,
+    quantized_modules,
+    select_ignored,
+)
 from packager.models.checkpoints.fused import PartlyQuantized, find_partly_quantized
 from packager.models.checkpoints.selecting import CLASSES, MARK
 
@@ -20,6 +25,7 @@ MOST_NAMED = 3
 def check_ignored(facts: Facts, plan: Plan) -> Iterator[Finding]:
     """Refuse entries that match nothing, split fused matrices, or leave none to quantize."""
     ignore = plan.quantizing.ignored
+    yield from _check_indexers(facts, plan)
     if not ignore:
         return
     selected = select_ignored(facts.model, ignore)
@@ -41,6 +47,23 @@ def check_ignored(facts: Facts, plan: Plan) -> Iterator[Finding]:
         yield _partly(parts)
 
 
+def _check_indexers(facts: Facts, plan: Plan) -> Iterator[Finding]:
+    """Refuse to quantize what engines join with an indexer, which stays whole (MiniMax-M3)."""
+    indexers = find_indexers(facts.model)
+    if not indexers:
+        return
+    quantized = [module for module, _ in quantized_modules(facts.model, plan.quantizing.ignored)]
+    parts = list(find_partly_quantized(find_layers(plan.profile.architecture), quantized, indexers))
+    if parts:
+        ends = "|".join(part.rpartition(".")[2] for part in parts[0].quantized)
+        message = (
+            "indexers stay unquantized, and engines make one matrix of them and others: "
+            f"{_named(parts)}"
+        )
+        hint = f"leave the others out, too: `--quantize-ignore 're:.*\\.({ends})$'`"
+        yield Finding("error", "quantize-ignore-fused", message, hint)
+
+
 def _unmatched(entry: str, modules: Iterable[str]) -> Finding:
     message = f"{entry[:80]!r} of --quantize-ignore selects no module of the checkpoint"
     hint = "write a module's whole name, or `re:` and a pattern that matches from its beginning"
@@ -53,11 +76,9 @@ def _unmatched(entry: str, modules: Iterable[str]) -> Finding:
 
 
 def _partly(parts: list[PartlyQuantized]) -> Finding:
-    named = "; ".join(one.words for one in parts[:MOST_NAMED])
-    more = f" and {len(parts) - MOST_NAMED} more" if len(parts) > MOST_NAMED else ""
     message = (
         "--quantize-ignore leaves a part of matrices unquantized that engines make one of: "
-        f"{named}{more}"
+        f"{_named(parts)}"
     )
     first = parts[0]
     hint = "leave all of them out, or none"
@@ -65,3 +86,8 @@ def _partly(parts: list[PartlyQuantized]) -> Finding:
         ends = "|".join(part.rpartition(".")[2] for part in (*first.plain, *first.quantized))
         hint += f": `--quantize-ignore 're:.*\\.({ends})$'`"
     return Finding("error", "quantize-ignore-fused", message, hint)
+
+
+def _named(parts: list[PartlyQuantized]) -> str:
+    named = "; ".join(one.words for one in parts[:MOST_NAMED])
+    return named + (f" and {len(parts) - MOST_NAMED} more" if len(parts) > MOST_NAMED else "")

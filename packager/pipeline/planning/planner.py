@@ -31,7 +31,7 @@ from packager.engines.parsers import Parsers, choose_parsers
 from packager.engines.stopping import stopping_of
 from packager.estimate.performance.token_cost import token_cost
 from packager.estimate.sizing.blocks import check_misfits, read_blocks
-from packager.estimate.sizing.left_out import check_entries
+from packager.estimate.sizing.left_out import check_entries, entries_left_out
 from packager.estimate.sizing.precision import (
     check_format,
     check_kv_dtype,
@@ -278,7 +278,8 @@ def _choose(
         container.engine,
         traits,
     )
-    blocked = read_blocks(facts.model, profile, served, request.quantize_ignore)
+    left_out = entries_left_out(facts.model, request.quantize_ignore, traits)
+    blocked = read_blocks(facts.model, profile, served, left_out)
     findings += [*parsers.findings, *check_misfits(blocked, served)]
     everything = find_splits(profile, instance, traits, split_of(request), blocked)
     draft = drafted.draft

@@ -11,7 +11,7 @@ from packager.core.findings import Finding
 from packager.core.model import ModelProfile
 from packager.core.plan import Plan
 from packager.core.ports import Compiler, Quantizer
-from packager.estimate.sizing.left_out import with_left_out
+from packager.estimate.sizing.left_out import entries_left_out, with_left_out
 from packager.estimate.sizing.mixed import choose_mixed
 from packager.estimate.sizing.quantizable import TABLE_OF
 from packager.estimate.sizing.schemes import QuantizationChoice, choose_quantization
@@ -22,6 +22,7 @@ def choose_schemes(
 ) -> QuantizationChoice:
     """Choose the scheme of the model, and those of the parts that the request names."""
     request = facts.request
+    ignore = entries_left_out(facts.model, request.quantize_ignore, facts.container.traits)
     choose = partial(
         choose_quantization,
         profile=profile,
@@ -29,11 +30,11 @@ def choose_schemes(
         container=facts.container,
         methods=quantizer.methods if quantizer else {},
         model=facts.model if _asks_table(quantizer, compiler) else None,
-        ignore=request.quantize_ignore,
+        ignore=ignore,
         untested=bool(request.try_untested),
     )
     chosen = choose(request.quantize)
-    whole = with_left_out(chosen.quantization, facts.model, profile, request.quantize_ignore)
+    whole = with_left_out(chosen.quantization, facts.model, profile, ignore)
     found = replace(chosen, quantization=whole)
     if not request.quantize_layer:
         return found
@@ -44,7 +45,7 @@ def choose_schemes(
         facts.model,
         profile,
         mixable=quantizer.mixable if quantizer else (),
-        ignore=request.quantize_ignore,
+        ignore=ignore,
     )
 
 

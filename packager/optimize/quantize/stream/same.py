@@ -17,7 +17,7 @@ from packager.core.techniques import Quantization
 from packager.estimate.sizing.left_out import quantized_modules
 from packager.estimate.sizing.quantizable import read_table
 from packager.models.architectures.profile import SameModel
-from packager.optimize.quantize.llmcompressor import SHARD_BYTES, built_plain
+from packager.optimize.quantize.llmcompressor import SHARD_BYTES, entries_of
 from packager.optimize.quantize.llmcompressor_options import is_symmetric, needs_data
 from packager.optimize.quantize.stream.config import HEAD
 from packager.optimize.quantize.stream.formats import Format
@@ -119,7 +119,7 @@ def form_of(chosen: Quantization) -> Format:
 
 def left_whole(facts: Facts, plan: Plan) -> tuple[str, ...]:
     """Return what is ignored: as the request says, and what the engine builds unquantized."""
-    return (*plan.quantizing.ignored, *built_plain(facts, plan))
+    return entries_of(facts, plan)
 
 
 def select(model: ModelFiles, left: tuple[str, ...], form: Format) -> Selection:

@@ -49,7 +49,18 @@ def seeing() -> ModelFiles:
     return replace(model, tensors=tuple(renamed))
 
 
+def indexing() -> ModelFiles:
+    """Make a layer of MiniMax-M3, whose indexer engines join with its queries and keys."""
+    architecture = "MiniMaxM3SparseForCausalLM"
+    model = model_of(TINY | {"architectures": [architecture]})
+    names = (f"model.layers.0.self_attn.index_{part}_proj.weight" for part in "qk")
+    return replace(
+        model, tensors=(*model.tensors, *(tensor(one, "BF16", (64, 256)) for one in names))
+    )
+
+
 MODELS = {
+    "indexing": indexing(),
     "dense": model_of(TINY),
     "mla": mla(),
     "moe": zoo.mixtral(),
