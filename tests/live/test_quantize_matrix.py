@@ -34,13 +34,16 @@ ROWS: list[str] = CORPUS["models"]  # those of the table that every method was t
 MODELS: list[str] = [*ROWS, *CORPUS["newer"]]
 BOUNDS: dict[str, float] = CORPUS["bounds"] | CORPUS["options"]
 ROUNDED: dict[str, float] = CORPUS["rounded"]
-# Its one group size is more than these models have inputs: planned as another, and swapped.
-PLANNED_AS = {"w4afp8": "rtn,group=32"}
+Told = dict[str, Any]
+# Their groups and blocks are more than these models have: planned as others, and swapped.
+PLANNED_AS: dict[str, tuple[str, Told]] = {
+    "w4afp8": ("rtn,group=32", {"method": "w4afp8"}),
+    "fp8,block": ("fp8", {"activations": "block"}),
+}
 WHOLE = re.compile(CORPUS["whole"])
 WRONG: dict[str, dict[str, Any]] = CORPUS["wrong"]
 
 Case = tuple[str, str]  # a model as it is spelled, and what is asked
-Told = dict[str, Any]
 
 
 class Results:
@@ -149,11 +152,10 @@ def planned(models: Path) -> Callable[[str, str], Told]:
     @functools.cache
     def plan(model: str, asked: str) -> Told:
         try:
-            parameters = planned_parameters(models / model, PLANNED_AS.get(asked, asked))
+            as_asked, swapped = PLANNED_AS.get(asked, (asked, {}))
+            parameters = planned_parameters(models / model, as_asked) | swapped
         except PlanRejected as rejected:
             return {"refused": [(e.code, e.message) for e in errors_in(rejected.findings)]}
-        if asked in PLANNED_AS:
-            parameters["method"] = asked
         modules = sorted(planned_modules(models / model, parameters["ignore"]))
         return {"name": model, "label": asked, "parameters": parameters, "modules": modules}
 

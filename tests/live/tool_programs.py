@@ -36,7 +36,7 @@ def started_program(
     What it prints lies in `place`; it is ended with the context.
     """
     path, errors = place / "printed", place / "errors"
-    words = (python, Path(__file__).with_name(program), *arguments)
+    words = (str(python), str(Path(__file__).with_name(program)), *arguments)
     with path.open("wb") as output, errors.open("wb") as told:
         env = {**os.environ, **QUIET, "PYTHONPATH": _path_of(())}
         process = subprocess.Popen(words, env=env, stdout=output, stderr=told)
@@ -60,8 +60,8 @@ def _documents_of(
                 yield from documents_in(line)
                 line = ""
             time.sleep(0 if is_over else LOOK_S)
-    raise AssertionError(f"{process.args} ended with {process.returncode}: "
-                         f"{errors.read_text(errors='replace')[-4000:]}")  # fmt: skip
+    told = errors.read_text(errors="replace")[-4000:]
+    raise AssertionError(f"the program ended with {process.returncode}: {told}")
 
 
 def told_by(python: Path, program: str, *tools: str) -> Any:
@@ -73,7 +73,7 @@ def told_by(python: Path, program: str, *tools: str) -> Any:
 
 
 def _printed(python: Path, tools: tuple[str, ...], *words: str) -> str:
-    return printed_by(python, *words, **QUIET, PYTHONPATH=_path_of(tools))
+    return printed_by(python, *words, env={**os.environ, **QUIET}, PYTHONPATH=_path_of(tools))
 
 
 def _path_of(tools: tuple[str, ...]) -> str:

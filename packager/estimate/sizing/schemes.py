@@ -264,7 +264,11 @@ def _refuse_groups(
     profile: ModelProfile, model: ModelFiles, degree: int, method: str, scheme: Scheme
 ) -> str:
     wanted = Quantization(
-        method=method, scheme=scheme.name, bits=scheme.bits, group_size=scheme.group_size
+        method=method,
+        scheme=scheme.name,
+        bits=scheme.bits,
+        group_size=scheme.group_size,
+        layout=scheme,
     )
     blocked = read_blocks(model, profile, wanted)
     return blocked.refuse(degree) or blocked.refuse_experts(degree)

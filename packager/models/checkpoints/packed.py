@@ -16,7 +16,7 @@ from typing import Any
 
 from packager.core.model import TensorInfo
 from packager.models.architectures.demands import arguments_of, config_groups, modelopt_algorithm
-from packager.models.checkpoints.blocked import Blocked, block_of
+from packager.models.checkpoints.blocked import Blocked, block_of, make_blocked
 
 Shape = tuple[int, ...]
 Fits = Callable[[Shape, Shape], bool]  # packed weight's shape, companion's shape
@@ -47,6 +47,7 @@ class Layout:
     companions: tuple[Companion, ...]
     block: tuple[int, int] = (1, 1)  # outputs and inputs that share a scale; 1: each, or all
     unpacked: Callable[[Shape], Shape] | None = None  # outputs and inputs in a packed tensor
+    packed: int = 1  # outputs whose zero points, or weights, share a word
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,10 +146,12 @@ def _match(tensor: TensorInfo, layout: Layout, by_name: Mapping[str, TensorInfo]
 
 def _blocked(module: str, shape: Shape, layout: Layout) -> Blocked | None:
     rows, columns = layout.block
-    if len(shape) < 2 or max(rows, columns) < 2:
+    by_rows = rows == 1 and layout.suffix in (".weight", "")
+    if len(shape) < 2 or (max(rows, columns, layout.packed) < 2 and by_rows):
         return None
     outputs, inputs = (layout.unpacked(shape) if layout.unpacked else shape)[-2:]
-    return Blocked(module=module, outputs=outputs, inputs=inputs, rows=rows, columns=columns)
+    sides, block = (outputs, inputs), (rows, columns)
+    return make_blocked(module, sides, block, packed=layout.packed, by_rows=by_rows)
 
 
 def _shown(shape: Shape) -> str:
@@ -190,7 +193,8 @@ def _awq(stated: Mapping[str, Any]) -> Layout:
         dtypes=frozenset({"I32"}),
         companions=tuple(companions),
         block=(1, _count(size) or 1) if checked else (1, 1),
-        unpacked=lambda weight: inputs_outputs(weight)[::-1],
+        unpacked=(lambda weight: inputs_outputs(weight)[::-1]) if checked else None,
+        packed=32 // bits if checked else 1,
     )
 
 
@@ -219,7 +223,8 @@ def _gptq(stated: Mapping[str, Any]) -> Layout:
         dtypes=frozenset({"I32"}),
         companions=tuple(companions),
         block=(1, _count(size) or 1) if checked else (1, 1),
-        unpacked=lambda weight: (weight[1], inputs(weight)),
+        unpacked=(lambda weight: (weight[1], inputs(weight))) if checked else None,
+        packed=32 // bits if checked else 1,
     )
 
 
@@ -294,6 +299,7 @@ def _pack_quantized(weights: Mapping[str, Any], inputs: Mapping[str, Any]) -> La
         companions=tuple(companions),
         block=(1, _count(size) or 1) if grouped else (1, 1),
         unpacked=lambda weight: (weight[-2], weight[-1] * 32 // bits),
+        packed=factor if weights.get("symmetric") is False else 1,
     )
 
 

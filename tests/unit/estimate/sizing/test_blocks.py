@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,10 +11,15 @@ import pytest
 from packager.core.errors import PlanRejected
 from packager.core.findings import Finding, errors_in
 from packager.core.model import ModelFiles
+from packager.engines.vllm.family import VllmFamily
+from packager.optimize.quantize.llmcompressor import LlmCompressorQuantizer
+from packager.pipeline.planning.planner import make_plan
+from packager.pipeline.planning.services import PlannerServices
 from tests.support import zoo
 from tests.support.cases import cases_of
-from tests.support.headers import TINY, model_of, plan_of, tensor
-from tests.support.quantized import arriving
+from tests.support.headers import TINY, facts_of, model_of, plan_of, tensor
+from tests.support.layouts import Headers
+from tests.support.quantized import BY_ID, arriving
 
 cases = cases_of(__file__)
 
@@ -24,10 +30,12 @@ FIRST_OF_TWO, LAST = "q_a_proj", "kv_a_proj_with_mqa"
 
 
 def refused(model: ModelFiles, **asked: Any) -> list[Finding]:
+    services = PlannerServices(family=VllmFamily(), quantizer=LlmCompressorQuantizer())
     try:
-        plan_of(model, "ml.g6e.12xlarge", **asked)
+        make_plan(facts_of(model, "ml.g6e.12xlarge", **asked), services)
     except PlanRejected as rejected:
-        return list(errors_in(rejected.findings))
+        found = errors_in(rejected.findings)
+        return [one for one in found if one.code != "calibration-missing"]
     return []
 
 
@@ -92,3 +100,49 @@ def test_experts_are_cut_along_both_sides_or_spread_whole() -> None:
 
     assert "the experts' 768 / 4 is not a multiple" in error.message
     assert refused(narrow, quantize="fp8,block", tp_degree=4, ep=True) == []
+
+
+@cases(
+    "mixer",
+    quantize="",
+    arrives="",
+    groups=1,
+    key="mamba_n_groups",
+    degree=1,
+    states=64,
+    state=(),
+    kv_heads=2,
+    code="",
+)
+def test_the_parts_of_a_mamba_2_mixer_are_loaded_one_by_one(
+    quantize: str,
+    arrives: str,
+    heads: int,
+    groups: int,
+    key: str,
+    degree: int,
+    states: int,
+    state: Sequence[int],
+    kv_heads: int,
+    code: str,
+    said: str,
+) -> None:
+    inner, mixed = 256, 256 + 2 * states
+    config = TINY | {key: groups, "num_key_value_heads": kv_heads}
+    model = arriving(arrives, config) if arrives else model_of(config)
+    place = "model.layers.0.mamba."
+    in_proj: Headers = {f"{place}in_proj.weight": ("BF16", (inner + mixed + heads, 256))}
+    if arrives:
+        in_proj = BY_ID[arrives].pack(f"{place}in_proj", inner + mixed + heads, 256)
+    mixer = {
+        f"{place}A_log": ("F32", tuple(state or (heads,))),
+        f"{place}conv1d.weight": ("BF16", (mixed, 1, 4)),
+    }
+    added = [tensor(name, kind, shape) for name, (kind, shape) in {**mixer, **in_proj}.items()]
+    model = replace(model, tensors=(*model.tensors, *added))
+    asked = {"quantize": quantize} if quantize else {}
+
+    errors = refused(model, tp_degree=degree, **asked)
+
+    assert [one.code for one in errors] == ([code] if code else [])
+    assert all(said in one.message for one in errors)
