@@ -8,6 +8,7 @@
     ├── StepFailed                 6  a tool did not finish its work; the end of its log is shown
     ├── QualityRejected            7  quantizing cost more quality than was allowed
     ├── SpeculationRejected        7  a draft gains less than was asked for, or changes answers
+    ├── BenchRejected            7, 9  limits are kept too seldom; slower than the baseline
     ├── NotCached                  8  something is not in the cache, and running it is not allowed
     │   └── LostFromCache              it was there when asked for, and could not be taken
     ├── ModelRefused              65  the model's files are broken or unsafe
@@ -140,9 +141,15 @@ class BenchRejected(PackagerError):
     exit_code = 7
 
     def __init__(
-        self, message: str, *, hint: str = "", figures: Mapping[str, object] | None = None
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        figures: Mapping[str, object] | None = None,
+        code: str = "",
+        exit_code: int | None = None,
     ) -> None:
-        super().__init__(message, hint=hint)
+        super().__init__(message, hint=hint, code=code, exit_code=exit_code)
         self.figures = figures or {}
 
 

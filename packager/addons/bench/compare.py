@@ -113,6 +113,11 @@ def metric_ratio(base: BenchLoad, load: BenchLoad, tag: str) -> Ratio | None:
     return Ratio(ratio=whole[1] / whole[0]) if whole[0] and whole[1] else None
 
 
+def round_values(load: BenchLoad, tag: str) -> list[float]:
+    """Return a metric of each round that has it."""
+    return [value for one in load.rounds if (value := _ROUNDS[tag](one))]
+
+
 def paired_ratio(base: Sequence[float], other: Sequence[float]) -> Ratio:
     """Return the mean ratio of positive values, paired by round, with its 95 % interval.
 

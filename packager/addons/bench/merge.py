@@ -64,7 +64,7 @@ def merge(reports: Sequence[Named], *, mixed: bool = False) -> BenchReport:
     notes = [note for one in reports for note in one.report.notes]
     same = True
     for other in measured[1:]:
-        if what := _difference(first.report.workload, other.report.workload):
+        if what := workload_difference(first.report.workload, other.report.workload):
             if not mixed:
                 raise different_workloads(first, other, what)
             same = False
@@ -183,7 +183,7 @@ def _loads_of_record(record: BuildRecord) -> BenchReport:
     )
 
 
-def _difference(one: BenchWorkload, other: BenchWorkload) -> str:
+def workload_difference(one: BenchWorkload, other: BenchWorkload) -> str:
     """Return what differs between two workloads; their seeds may."""
     pairs = (
         ("workload", one.name, other.name),

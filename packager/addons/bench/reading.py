@@ -16,6 +16,7 @@ from packager.core.startup import StartupReport
 from packager.estimate.performance.vllm_runs import is_vllm_run
 from packager.pipeline.records import MAX_RECORD_BYTES, parse_record
 
+HISTORY_SUFFIX = ".jsonl"  # of files with a benchmark a line
 REPORTS = ("bench.json", "startup.json")  # in a directory, the first that it has
 HINT = (
     "name a benchmark's bench.json or startup.json, AIPerf's profile_export_aiperf.json, what "
@@ -36,6 +37,27 @@ def read_benchmark(reference: Path | str) -> Named:
     name = path.name if path.is_absolute() else str(path)  # pages are handed on
     data = read_user_file(file, what="the benchmark", hint=HINT, max_bytes=MAX_RECORD_BYTES)
     return _parse(data, str(file), name)
+
+
+def read_history(reference: str) -> list[Named]:
+    """Read every benchmark of a history, the oldest first; raise `UsageError` naming a bad line."""
+    path = Path(reference)
+    data = read_user_file(path, what="the history", hint=HINT, max_bytes=MAX_RECORD_BYTES)
+    found = []
+    for number, line in enumerate(data.splitlines(), 1):
+        if line.strip():
+            one = _parse(line, f"line {number} of {reference}", path.name)
+            found.append(Named(name=one.report.measured, report=one.report))
+    if not found:
+        raise UsageError(f"{shorten(reference, 200)} has no benchmark in it", hint=HINT)
+    return found
+
+
+def read_baseline(reference: str) -> Named:
+    """Read the benchmark that another is held against: of a history, its last one."""
+    if reference.endswith(HISTORY_SUFFIX):
+        return Named(name=reference, report=read_history(reference)[-1].report)
+    return read_benchmark(reference)
 
 
 def _report_in(directory: Path) -> Path:

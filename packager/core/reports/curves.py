@@ -108,7 +108,7 @@ def make_curves(chart: Chart, *, width: int = 620) -> Curves:
     y_ticks = apart(y.ticks(), vertical=True)
     left = 16 + round(LETTER * max((len(tick.label) for tick in y_ticks), default=1))
     wides = [value for dot in dots for value in (dot.x, *(dot.x_range or ()))]
-    x = scale(wides, left, width - right)
+    x = (_even if chart.linear_x else scale)(wides, left, width - right)
     steps = tuple(Tick(round(x.at(step), 1), f"{step:,.6g}") for step in chart.x_steps)
     area = Box(left + 2, top - 0.6 * FONT, width - 2, floor - 2)
     placed, names = _placed(chart.series, x, y, area)
@@ -140,7 +140,7 @@ def _even(values: Sequence[float], start: float, end: float) -> Linear:
 
 
 def _placed(
-    series: Sequence[Series], x: ChartScale, y: ChartScale | Linear, area: Box
+    series: Sequence[Series], x: ChartScale | Linear, y: ChartScale | Linear, area: Box
 ) -> tuple[tuple[PlacedSeries, ...], tuple[tuple[Label, int], ...]]:
     """Place the lines, then the names of series at their ends, then the labels of points.
 
@@ -189,7 +189,7 @@ def _placed(
 
 
 def _bars(
-    dot: Dot, place: tuple[float, float], x: ChartScale, y: ChartScale | Linear
+    dot: Dot, place: tuple[float, float], x: ChartScale | Linear, y: ChartScale | Linear
 ) -> Iterator[str]:
     """Yield the paths of a point's intervals, with caps."""
     if dot.x_range:

@@ -133,6 +133,7 @@ class Chart:
     name: str
     table: str  # that has the same figures
     x_steps: tuple[float, ...] = ()  # values of the horizontal axis that get a line of the grid
+    linear_x: bool = False
     linear_y: bool = False
     height: int = 400
     keys: tuple[Key, ...] = ()  # of its legend

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from types import FrameType
@@ -14,6 +15,7 @@ from typing import Any
 
 import click
 
+from packager.addons.bench.baseline import against_baseline, refuse_slower, take_baseline
 from packager.addons.bench.commands.bench_startup import (
     StartupOptions,
     bench_startup,
@@ -22,7 +24,9 @@ from packager.addons.bench.commands.bench_startup import (
 )
 from packager.addons.bench.commands.bench_work import BenchWork, command_words, judge, make_work
 from packager.addons.bench.commands.spec_options import take_spec, workload_spec_option
+from packager.addons.bench.history import append_report, check_history
 from packager.addons.bench.load.spec import RequestSpec
+from packager.addons.bench.merge import Named
 from packager.addons.bench.options import BenchOptions, check_asked
 from packager.addons.bench.outputs import (
     Output,
@@ -124,6 +128,18 @@ _OF_LOADS = {
     help="Also write the results here: a file *.json, *.html or output.tar.gz, a directory with "
     "a slash at its end, or such a name behind s3://BUCKET/. Repeatable.",
 )
+@click.option(
+    "--baseline",
+    metavar="FILE",
+    help="Compare with an earlier benchmark of one server, or the last of a history: end with "
+    "status 9 when an interval says slower.",
+)
+@click.option(
+    "--history",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.jsonl",
+    help="Add the figures to this file, a line each time; `packager report` draws it.",
+)
 @catalog_option
 @progress_options
 @format_option_of("json", "html", help="Output format on stdout; html is a self-contained page.")
@@ -139,6 +155,8 @@ def bench(
     progress: str,
     quiet: bool,
     output_format: str,
+    baseline: str | None,
+    history: Path | None,
     prepared: Sequence[BenchTarget] = (),
     **given: Any,
 ) -> None:
@@ -149,8 +167,8 @@ def bench(
     kserve://NAMESPACE/NAME are deployments, found as `packager deploy` finds them.  Several
     are measured in turns and compared.
 
-    Ends with status 7 when --min-goodput is missed, with 4 when a server failed, and with
-    130 when interrupted; what was measured until then is printed and written.
+    Ends with status 7 when --min-goodput is missed, 9 when slower than --baseline, 4 when a
+    server failed, 130 when interrupted; what was measured until then is printed and written.
 
     \b
     packager bench IMAGE --concurrency 1,4,16 --output results/
@@ -181,38 +199,51 @@ def bench(
         return
     if pulls:
         raise UsageError("--pull is of cold starts", hint="add --startup, or leave --pull out")
+    earlier, asked = take_baseline(baseline, asked)
     check_asked(asked)
-    outputs = tuple(map(parse_output, places))
-    _check_places(outputs, record_file)
-    command = command_words(sys.argv[1:])
-    work = make_work(asked, spec, engine=engine, command=command, **given)
-    _bench_loads(
-        tuple(prepared) or work.targets(servers, container_environment(env), drafts_off=drafts_off),
-        asked,
-        work,
-        outputs=outputs,
+    kept = _Kept(
+        outputs=tuple(map(parse_output, places)),
         record_file=record_file,
-        progress=progress,
-        quiet=quiet,
-        output_format=output_format,
+        earlier=earlier,
+        history=check_history(history),
     )
+    _check_places(kept.outputs, record_file)
+    work = make_work(asked, spec, engine=engine, command=command_words(sys.argv[1:]), **given)
+    targets = tuple(prepared) or work.targets(
+        servers, container_environment(env), drafts_off=drafts_off
+    )
+    _bench_loads(
+        targets, asked, work, kept, progress=progress, quiet=quiet, output_format=output_format
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """Where figures go, and what they are held against."""
+
+    outputs: tuple[Output, ...]
+    record_file: Path | None
+    earlier: Named | None
+    history: Path | None
 
 
 def _bench_loads(
     targets: Sequence[BenchTarget],
     asked: BenchOptions,
     work: BenchWork,
+    kept: _Kept,
     *,
-    outputs: tuple[Output, ...],
-    record_file: Path | None,
     progress: str,
     quiet: bool,
     output_format: str,
 ) -> None:
     """Measure servers under load, print and keep the figures; raise what was judged."""
+    outputs, earlier = kept.outputs, kept.earlier
+    if earlier is not None and len(targets) > 1:
+        raise UsageError("a baseline is of one server", hint="measure the servers one by one")
     loads = asked.levels if not asked.is_ramp else ()
     check_archive(outputs, len(targets), len(loads), searches=bool(asked.find))
-    records = record_places(targets, record_file, work.engine)
+    records = record_places(targets, kept.record_file, work.engine)
     as_json = output_format != "text"
     sender = work.sender(threading.Event())
     for output in outputs:
@@ -225,8 +256,15 @@ def _bench_loads(
             targets, sender, on_event, on_load=lambda done: _append(outputs, done)
         )
     _keep(report, results, outputs, records, quiet=quiet or as_json)
-    _print(report, output_format)
+    if kept.history is not None:
+        append_report(kept.history, report)
+    both = (
+        against_baseline(report, earlier) if earlier is not None and not results.failures else None
+    )
+    _print(both or report, output_format)
     judge(report, results, asked)
+    if both is not None:
+        refuse_slower(both)
 
 
 def page_of(report: BenchReport) -> str:

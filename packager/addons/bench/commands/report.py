@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 import click
 
 from packager.addons.bench.decision import Goal
+from packager.addons.bench.history import history_sections
 from packager.addons.bench.merge import merge
-from packager.addons.bench.reading import read_benchmark
+from packager.addons.bench.reading import HISTORY_SUFFIX, read_benchmark, read_history
 from packager.addons.bench.report import bench_report
 from packager.cli.terminal import print_result
 from packager.core.command_line import command_text
@@ -57,15 +59,16 @@ def report(
 
     FILE is the report of a benchmark (bench.json, startup.json), a directory that holds one,
     AIPerf's profile_export_aiperf.json, what `vllm bench serve` or a job saved, or a build
-    record; s3://BUCKET/KEY reads it from a bucket.
+    record; s3://BUCKET/KEY reads it from a bucket.  FILE.jsonl is a history of `bench --history`.
     The variants of all files stand side by side; the first one is what the others are compared
     with.  Benchmarks of different requests are refused.
 
     \b
     packager report before.json after.json --format html > page.html
     """
-    named = [read_benchmark(file) for file in files]
-    found = merge(named, mixed=mixed)
+    histories = {file: read_history(file) for file in files if file.endswith(HISTORY_SUFFIX)}
+    read = {file: histories.get(file) or [read_benchmark(file)] for file in files}
+    found = merge([one for file in files for one in read[file]], mixed=mixed)
     chosen = cast("Goal | None", goal)
     form = form_of(output) if output else ""
     options = [*(("--goal", goal) if goal else ()), *(("--mixed",) if mixed else ())]
@@ -74,9 +77,11 @@ def report(
     made = bench_report(
         found,
         chosen,
-        sources=tuple(one.name for one in named),
+        sources=tuple(Path(one).name if one in histories else read[one][0].name for one in files),
         command=command_text(("packager", "report", *files, *options, "--format", "html")),
     )
+    runs = tuple(one for several in histories.values() for one in several)
+    made = replace(made, sections=(*history_sections(runs), *made.sections))
 
     def written(form: str) -> str:
         if form == "json":
