@@ -5,16 +5,29 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from packager.core.documents import NotStrict, shorten
 from packager.core.errors import NotFound, Unavailable, UsageError
 from packager.core.files.user_files import parse_table, read_user_file
+from packager.core.request import YAML_SUFFIXES
 
 LARGEST_BYTES = 256 * 1024 * 1024
 TIMEOUT_S = 30.0
 
 
 def read_document(place: str) -> dict[str, Any]:
-    """Read a table in TOML or JSON."""
+    """Read a table in TOML, YAML or JSON."""
     data = _fetch(place) if place.startswith(("http://", "https://")) else _read(Path(place))
+    if place.lower().endswith(YAML_SUFFIXES):
+        from packager.core.yaml_values import parse_yaml_table
+
+        try:
+            table: dict[str, Any] = parse_yaml_table(data)
+            return table
+        except NotStrict as error:
+            raise UsageError(
+                f"{shorten(place, 200)} cannot be parsed: {error}",
+                hint="correct it: it is read as YAML",
+            ) from error
     is_json = not place.endswith(".toml")
     return parse_table(data, place, max_json_bytes=LARGEST_BYTES, is_json=is_json)
 
@@ -23,7 +36,7 @@ def _read(path: Path) -> bytes:
     return read_user_file(
         path,
         what="the grid or plan",
-        hint="name a grid in TOML or JSON, or a plan; see `packager warm --help`",
+        hint="name a grid in TOML, YAML or JSON, or a plan; see `packager warm --help`",
         max_bytes=LARGEST_BYTES,
     )
 

@@ -85,3 +85,16 @@ def test_a_grid_is_no_plan(tmp_path: Path) -> None:
         read_plan(str(place))
     with pytest.raises(NotFound):
         read_plan(str(tmp_path / "none.json"))
+
+
+def test_a_grid_in_yaml_is_the_same_grid(tmp_path: Path) -> None:
+    file = tmp_path / "grid.yaml"
+    file.write_text("defaults: {workload: 64:32}\naxes:\n  model: [a, b]\n  max_batch: [1, 8]\n")
+
+    found = read_grid_or_plan(str(file))
+
+    axes = {"model": ["a", "b"], "max_batch": [1, 8]}
+    assert found == grid(defaults={"workload": "64:32"}, axes=axes)
+    file.write_text("axes: {model: [a]}\naxes: {}\n")
+    with pytest.raises(UsageError, match="cannot be parsed"):
+        read_grid_or_plan(str(file))
