@@ -73,7 +73,7 @@ def test_a_plan_of_another_schema_is_not_guessed_at(tmp_path: Path) -> None:
     place = tmp_path / "plan.json"
     place.write_text('{"schema": 99, "jobs": []}')
 
-    with pytest.raises(UsageError, match="a plan of schema 99, not 1 to 3"):
+    with pytest.raises(UsageError, match="a plan of schema 99, not 1 to 4"):
         read_plan(str(place))
 
 
