@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.live, pytest.mark.timeout(7200)]
 
 LONG = os.environ.get("PACKAGER_SERVE") == "all"
 CORPUS = tomllib.loads((Path(__file__).parent / "corpus/quantize_matrix.toml").read_text())
-METHODS = ("fp8", "rtn,group=32", "rtn,group=32,asymmetric", "nvfp4", "mxfp4", "mxfp8")
+METHODS = ("fp8", "int8", "rtn,group=32", "rtn,group=32,asymmetric", "nvfp4", "mxfp4", "mxfp8")
 LARGE = ("fp8,block", "w4afp8")  # for matrices of 128 inputs and more
 BLACKWELL = "ml.p6-b200.48xlarge"  # where activations are rounded, too
 # Dense, with experts, fused, with latent attention, with linear attention, Mamba-2, that sees.

@@ -11,6 +11,7 @@
 | kv | kv_cache | none: scales of the KV cache are measured |
 | mxfp4, mxfp8 | scheme: of compressed-tensors | rounding to an MX format |
 | w4afp8 | group_size | rounding to 4 bits, FP8 activations |
+| int8 | | rounding to 8 bits both, without data |
 | rtn | symmetric, group_size | rounding to 4 bits without data |
 """
 
@@ -30,7 +31,7 @@ from smoothing import Rounding
 
 TARGETS = ["Linear"]
 FP8 = {"dynamic": "FP8_DYNAMIC", "static": "FP8", "block": "FP8_BLOCK"}
-ROUNDED = ("rtn", "mxfp4", "mxfp8", "w4afp8")
+ROUNDED = ("int8", "rtn", "mxfp4", "mxfp8", "w4afp8")
 DATA_FREE = ("FP8_DYNAMIC", "FP8_BLOCK", "NVFP4A16")
 # The library stores INT4 beside quantized activations a byte each, which no engine loads.
 FORMATS = {"W4AFP8": CompressionFormat.pack_quantized}
@@ -62,7 +63,7 @@ def make_recipe(asked: Mapping[str, Any], proof: Proof, note: Callable[[str], No
             rounding = Rounding(scheme.weights, scheme.input_activations, note)
             smoothing = make_smoothquant(proof, rounding, smoothing_strength=strength)
             return [smoothing, last(**common)]
-        case "fp8" | "nvfp4" | "rtn" | "mxfp4" | "mxfp8" | "w4afp8":
+        case "fp8" | "int8" | "nvfp4" | "rtn" | "mxfp4" | "mxfp8" | "w4afp8":
             return [QuantizationModifier(**common)]
     raise Rejected(f"this worker does not know method {asked['method']!r}")
 
@@ -98,7 +99,7 @@ def preset_of(asked: Mapping[str, Any]) -> str:
             return "W4A16" if asked["symmetric"] else "W4A16_ASYM"
         case "fp8":
             return FP8[asked["activations"]]
-        case "smoothquant":
+        case "smoothquant" | "int8":
             return "W8A8"
         case "nvfp4":
             return str(asked.get("scheme", "NVFP4A16"))

@@ -12,7 +12,7 @@ without loss (docs/decisions/0006-awq-format.md).
 | fp8 | `dynamic` (usual), `static`, `block`, `kv` |
 | smoothquant | `strength=X` (0.8), `gptq` |
 | nvfp4 | `w4a4` |
-| kv, mxfp4, mxfp8, w4afp8 | none |
+| int8, kv, mxfp4, mxfp8, w4afp8 | none |
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class LlmCompressorQuantizer(Quantizer):
     name = "llmcompressor"
     tool = TOOL
     # Others move scales, or solve matrices, in passes of their own.
-    mixable = frozenset({"fp8", "kv", "mxfp4", "mxfp8", "nvfp4", "rtn", "w4afp8"})
+    mixable = frozenset({"fp8", "int8", "kv", "mxfp4", "mxfp8", "nvfp4", "rtn", "w4afp8"})
     methods: Mapping[str, tuple[Scheme, ...]] = {
         "awq": (ASYMMETRIC,),
         "gptq": (SYMMETRIC,),
@@ -90,6 +90,7 @@ class LlmCompressorQuantizer(Quantizer):
         "mxfp4": (MXFP4, MXFP4A16),
         "mxfp8": (MXFP8, MXFP8A16),
         "w4afp8": (W4AFP8,),
+        "int8": (W8A8_INT8,),
         "autoround": (SYMMETRIC,),
     }
 

@@ -114,7 +114,7 @@ def _written(value: object) -> str:
 def _activations(
     chosen: Quantization, parameters: Mapping[str, Any]
 ) -> ActivationQuantization | None:
-    if parameters["method"] == "smoothquant":
+    if parameters["method"] in ("smoothquant", "int8"):
         return ActivationQuantization(dtype="int8", granularity="token", dynamic=True)
     if chosen.scheme in _DYNAMIC:
         dtype, sharing = _DYNAMIC[chosen.scheme]

@@ -75,12 +75,13 @@ OPTIONS: Mapping[str, frozenset[str]] = {
     "mxfp4": frozenset(),
     "mxfp8": frozenset(),
     "w4afp8": frozenset(),
+    "int8": frozenset(),
     "autoround": frozenset({"group", "iters"}),
 }
 
 _WITH_VALUE = frozenset({"group", "strength", "iters"})
 _EXCLUDING = (frozenset({"symmetric", "asymmetric"}), frozenset({"dynamic", "static", "block"}))
-_ROUNDED_ONLY = frozenset({"nvfp4", "mxfp4", "mxfp8", "w4afp8", "rtn"})  # need no data
+_ROUNDED_ONLY = frozenset({"int8", "nvfp4", "mxfp4", "mxfp8", "w4afp8", "rtn"})  # need no data
 
 USUAL_GROUPS = (128, 64, 32)  # what Marlin has kernels for
 

@@ -143,19 +143,16 @@ def test_the_tool_does_what_the_stream_cannot_and_what_it_is_asked_to(
     assert "--quantizer llmcompressor has no method" in nothing.err
 
 
-def test_a_result_of_the_tool_is_taken_from_the_cache_in_place_of_rounding(
-    remote: Remote, model: Path
-) -> None:
+def test_a_result_of_the_tool_is_taken_from_the_cache_in_place_of_rounding(remote: Remote) -> None:
+    place = "hf://acme/tiny"  # whose digests are known without reading
     asked = (*FP8, "--cache-dir", str(remote.root / "cache"))
-    missed = remote.build(str(model), "oci:no", *asked, "--require-cached", status=8)
-    streamed = remote.record(str(model), "oci:out", "--output", "dir:tree", *asked)
+    missed = remote.build(place, "oci:no", *asked, "--require-cached", status=8)
+    streamed = remote.record(place, "oci:out", "--output", "dir:tree", *asked)
     publish_tree(remote, remote.root / "tree")
 
-    told = remote.run("plan", "--model", str(model), "--instance", "local", *asked)
-    taken = remote.record(str(model), "oci:again", *asked, "--require-cached")
-    explained = remote.run(
-        *("cache", "explain", "--model", str(model), "--instance", "local", *asked)
-    )
+    told = remote.run("plan", "--model", place, "--instance", "local", *asked)
+    taken = remote.record(place, "oci:again", *asked, "--require-cached")
+    explained = remote.run(*("cache", "explain", "--model", place, "--instance", "local", *asked))
 
     assert "'quantize' is not in the cache" in missed.err
     assert "quantize with llmcompressor: in the cache" in told.out

@@ -140,7 +140,10 @@ NOT_MADE = frozenset(
 
 SECRETS = frozenset({"TOKEN", "SECRET", "PASSWORD", "KEY", "CREDENTIALS"})  # words in names
 
-METHODS = ("awq", "fp8", "smoothquant", "gptq", "nvfp4", "mxfp4", "mxfp8", "w4afp8", "autoround")
+METHODS = (
+    *("awq", "fp8", "smoothquant", "gptq", "nvfp4", "mxfp4", "mxfp8", "w4afp8", "int8"),
+    "autoround",
+)
 Q_FORMATS = {"int4_awq": "awq", "fp8": "fp8", "int8_sq": "smoothquant"}
 QUANTIZE_OPTIONS = frozenset(
     {

@@ -22,12 +22,14 @@ _VERSION = "0.19.0"  # of compressed-tensors, whose format it is
 _SCALES = {"nvfp4": "torch.float8_e4m3fn", "mxfp4": "torch.uint8", "mxfp8": "torch.uint8"}
 _FORMATS = {
     "fp8": "float-quantized",
+    "int8": "int-quantized",
     "int4": "pack-quantized",
     "nvfp4": "nvfp4-pack-quantized",
     "mxfp4": "mxfp4-pack-quantized",
     "mxfp8": "mxfp8-quantized",
 }
 _FOUR_BITS = ("int4", "mxfp4", "nvfp4")
+_INTEGERS = ("int4", "int8")
 
 
 def quantization_config(chosen: Quantization, form: Format, ignore: list[str]) -> dict[str, Any]:
@@ -87,7 +89,7 @@ def _weights(form: Format) -> dict[str, Any]:
         group_size=form.group_size or None,
         block_structure=[BLOCK, BLOCK] if form.blocks else None,
         bits=4 if form.kind in _FOUR_BITS else 8,
-        kind="int" if form.kind == "int4" else "float",
+        kind="int" if form.kind in _INTEGERS else "float",
         observer="memoryless_minmax",
         strategy=strategy,
         symmetric=form.symmetric,
@@ -105,7 +107,7 @@ def _activations(chosen: Quantization, form: Format) -> dict[str, Any] | None:
         group_size=group,
         block_structure=None,
         bits=4 if form.kind == "mxfp4" else 8,
-        kind="float",
+        kind="int" if form.kind == "int8" else "float",
         observer=None,
         strategy="group" if group else "token",
         symmetric=True,

@@ -38,7 +38,7 @@ ADDED = "quantization_config"
 INSTALL = "`pip install 'numpy>=2.0'`"
 BY_TOOL = "leave the quantizer out: a tool quantizes then"
 # Processor time for a byte read, with its hash: `benchmarks/stream.py` on an AMD EPYC, 2026-11-30.
-COSTS_NS = {"fp8": 2.6, "int4": 3.5, "nvfp4": 3.6, "mxfp4": 2.9, "mxfp8": 2.6}
+COSTS_NS = {"fp8": 2.6, "int8": 2.0, "int4": 3.5, "nvfp4": 3.6, "mxfp4": 2.9, "mxfp8": 2.6}
 
 
 class StreamQuantizer(Quantizer):

@@ -23,7 +23,7 @@ from packager.optimize.quantize.stream.config import HEAD
 from packager.optimize.quantize.stream.formats import Format
 from packager.optimize.quantize.stream.layout import find_unaligned
 
-METHODS = ("fp8", "rtn", "nvfp4", "mxfp4", "mxfp8", "w4afp8")
+METHODS = ("fp8", "int8", "rtn", "nvfp4", "mxfp4", "mxfp8", "w4afp8")
 NO_NUMPY = "NumPy is not installed"
 # Of a layer: what llm-compressor 0.14 gives one global scale (observers/helpers.py).
 FUSED = (
@@ -101,6 +101,8 @@ def form_of(chosen: Quantization) -> Format:
     match chosen.method:
         case "fp8":
             return Format(kind="fp8", blocks="block" in options)
+        case "int8":
+            return Format(kind="int8")
         case "rtn" | "w4afp8":
             return Format(
                 kind="int4",

@@ -19,4 +19,4 @@ def test_schemes_are_the_tools_own() -> None:
     own, tools = StreamQuantizer().methods, LlmCompressorQuantizer.methods
 
     assert all(own[name] == tools[name] for name in own)
-    assert set(COSTS_NS) == {"fp8", "int4", "nvfp4", "mxfp4", "mxfp8"}
+    assert set(COSTS_NS) == {"fp8", "int8", "int4", "nvfp4", "mxfp4", "mxfp8"}
