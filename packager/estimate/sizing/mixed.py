@@ -27,6 +27,7 @@ from packager.models.checkpoints.selecting import CLASSES, MARK, BadEntry, Selec
 REST = "Linear"  # the target of what no other matches
 FORM = "re:.*\\.mlp\\..*=nvfp4"
 MOST_NAMED = 3
+OWN_PASS = "works through whole layers in a pass of its own, and a step has one pass"
 WHOLE_BITS = 16
 
 Choose = Callable[[str], QuantizationChoice]
@@ -103,7 +104,10 @@ def _choose_each(
         if found.quantization is None:
             findings += found.findings
         elif found.quantization.method not in mixable:
-            message = f"{asked[:40]} cannot be used for a part of a model ({target[:60]!r})"
+            message = (
+                f"{asked[:40]} cannot be used for a part of a model ({target[:60]!r}): "
+                f"{found.quantization.method} {OWN_PASS}"
+            )
             findings.append(_error("quantize-layer", message, f"use one of {methods}"))
         elif found.quantization.scales_cache:
             message = f"{asked[:40]}: the KV cache is no part that {target[:60]!r} could match"
@@ -111,7 +115,9 @@ def _choose_each(
             findings.append(_error("quantize-layer", message, hint))
     own = base.quantization
     if own is not None and own.method not in mixable:
-        message = f"{own.method} cannot be used beside other schemes of --quantize-layer"
+        message = (
+            f"{own.method} cannot be used beside other schemes of --quantize-layer: it {OWN_PASS}"
+        )
         findings.append(_error("quantize-layer", message, f"use one of {methods}"))
     return chosen, findings
 

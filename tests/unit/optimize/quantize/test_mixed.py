@@ -104,6 +104,19 @@ def test_what_is_refused_says_which_part_and_what_else_to_ask(
     assert (error.message, error.hint) == (message, hint)
 
 
+@cases("whole_layers", quantize="fp8", errors=1)
+def test_methods_of_whole_layers_are_refused_with_the_reason(
+    quantize: str, parts: list[str], said: str, errors: int
+) -> None:
+    with pytest.raises(PlanRejected) as rejected:
+        planned(facts(MODELS["tiny"], quantize=quantize, quantize_layer=tuple(parts)))
+
+    found = [one for one in errors_in(rejected.value.findings) if one.code == "quantize-layer"]
+    assert len(found) == errors
+    assert all(said in one.message for one in found)
+    assert all("use one of fp8, kv, mxfp4" in one.hint for one in found)
+
+
 @cases("every_part_is_counted_by_its_own_scheme")
 def test_every_part_is_counted_by_its_own_scheme(
     quantize: str | None, layers: list[str], size: int, precision: str
