@@ -281,7 +281,7 @@ POINTS = {
     "module": (model_compressor, "compress_module"),
     "rounding": (LifecycleCallbacks, "event"),
     "saved": (keeping.Kept, "publish_saved"),
-    "shard": (checkpoint, "save_file"),
+    "shard": (checkpoint, "write_tensors"),
 }
 
 

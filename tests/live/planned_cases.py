@@ -18,6 +18,7 @@ from packager.models.reference import parse_model_reference
 from packager.optimize.quantize.llmcompressor import LlmCompressorQuantizer
 from packager.pipeline.planning.planner import make_plan
 from packager.pipeline.planning.services import PlannerServices
+from tests.support.doubles.containers import with_traits
 from tests.support.headers import facts_of
 
 TOOL = ToolFacts(name="llmcompressor", worker="a" * 64, requirements="b" * 64, packages={})
@@ -31,8 +32,12 @@ def planned_facts(
     *,
     left_out: tuple[str, ...] | None = None,
     layers: tuple[str, ...] | None = None,
+    engine_version: str = "",
 ) -> Facts:
-    """Gather what a plan needs to quantize a checkpoint, but for the modules that are left out."""
+    """Gather what a plan needs to quantize a checkpoint, but for the modules that are left out.
+
+    Without an engine version it is the catalog's newest image.
+    """
     files = LocalSource().facts(parse_model_reference(str(checkpoint)))
     facts = facts_of(
         files,
@@ -42,7 +47,10 @@ def planned_facts(
         quantize_layer=layers,
         try_untested=True,
     )
-    return replace(facts, samples=TEXTS, tools={"llmcompressor": TOOL})
+    container = facts.container
+    if engine_version:
+        container = with_traits(replace(container, engine_version=engine_version))
+    return replace(facts, container=container, samples=TEXTS, tools={"llmcompressor": TOOL})
 
 
 def planned_parameters(
@@ -52,9 +60,17 @@ def planned_parameters(
     *,
     instance: str = "ml.p5.48xlarge",
     layers: tuple[str, ...] | None = None,
+    engine_version: str = "",
 ) -> dict[str, Any]:
     """Return what the worker is told to do; raises `PlanRejected`."""
-    facts = planned_facts(checkpoint, asked, instance, left_out=left_out, layers=layers)
+    facts = planned_facts(
+        checkpoint,
+        asked,
+        instance,
+        left_out=left_out,
+        layers=layers,
+        engine_version=engine_version,
+    )
     quantizer = LlmCompressorQuantizer()
     step = quantizer.step(
         facts, make_plan(facts, PlannerServices(family=VllmFamily(), quantizer=quantizer))

@@ -173,7 +173,7 @@ def architectures(
     cases = []
     for name, keep in kept.items():
         model, asked = name.split(" ")
-        parameters = planned_parameters(models / model, asked)
+        parameters = planned_parameters(models / model, asked, engine_version=NEWEST)
         cases.append({"name": model, "label": asked, "parameters": parameters, "keep": str(keep)})
     (place / "cases.json").write_text(json.dumps(cases))
     printed = run_program(
