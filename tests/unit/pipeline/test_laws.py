@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise, permutations, product
+from math import isfinite
 from random import Random
 from typing import Any
 
 import pytest
 
 from packager.catalog.accelerators import LINKS, AcceleratorRow, accelerator_rows
+from packager.core.artifact import Artifacts
 from packager.core.catalog import Accelerator
 from packager.core.errors import PlanRejected
 from packager.core.plan import Plan
@@ -20,8 +22,10 @@ from packager.estimate.performance.choice import worth_of
 from packager.estimate.performance.devices import figures_of
 from packager.estimate.performance.predict import Point, Setup, predict_point, setup_of
 from packager.estimate.performance.setup_tables import reversed_orders
+from packager.estimate.performance.token_cost import token_cost
 from packager.pipeline import pipeline
 from packager.pipeline.planning.requested import target_of
+from tests.support.engine_rows import argv_of, family_of, properties_of
 from tests.support.known import known
 from tests.support.shapes import plain
 from tests.unit.pipeline.test_goals import services_of
@@ -37,6 +41,7 @@ NAMES = (
     "zai-org/GLM-5",
 )
 INSTANCES = ("ml.g5.48xlarge", "ml.g6e.12xlarge", "ml.p4d.24xlarge", "ml.p5.48xlarge")
+GOALS = ("throughput", "latency")
 WORKLOADS = ("622:250", "1000:1000", "8000:500", "128:2000")
 SEEDS = [*range(9), *(pytest.param(seed, marks=pytest.mark.extended) for seed in range(9, 140))]
 TOLERANCE = 1 + 1e-9
@@ -169,3 +174,63 @@ def test_more_memory_never_gives_a_worse_plan(seed: int) -> None:
 
     for less, more in pairwise(worths):
         assert less <= more, (name, instance, lengths, degree)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_figures_of_a_plan_follow_what_it_is_asked_for(seed: int) -> None:
+    """Load, lengths, degrees, formats, goals: each moves its figures one way alone."""
+    random, plan = Random(1000 + seed), None
+    while plan is None:
+        name, instance = random.choice(NAMES), random.choice(INSTANCES)
+        asked = {"family": random.choice(("vllm", "sglang", "lmi")), "kv_dtype": "auto"}
+        plan = planned(name, instance, **asked, nodes=1)
+    accelerator = services_of(plain(name)).accelerator_of(plan.instance)
+    box = setup_of(plan, accelerator)
+    at_loads = [predict_point(box, plan.workload, load) for load in (1, 2, 4, 8, 16, 32, 64)]
+    for point in at_loads:
+        figures = (point.prefill_s, point.tpot_s, point.latency_s, point.output_tokens_s)
+        assert all(isfinite(figure) and figure > 0 for figure in figures)
+    for less, more in pairwise(at_loads):
+        assert less.tpot_s <= TOLERANCE * more.tpot_s
+        assert less.latency_s <= TOLERANCE * more.latency_s
+        assert less.output_tokens_s <= TOLERANCE * more.output_tokens_s
+    lengths = [known(parse_workload(text)) for text in ("500:200", "1000:200", "4000:200")]
+    for short, long in pairwise(predict_point(box, one, 8) for one in lengths):
+        assert short.prefill_s <= TOLERANCE * long.prefill_s
+        assert long.output_tokens_s <= TOLERANCE * short.output_tokens_s
+    answers = [known(parse_workload(f"500:{n}")) for n in (50, 200, 800)]
+    for short, long in pairwise(predict_point(box, one, 8) for one in answers):
+        assert short.latency_s <= TOLERANCE * long.latency_s
+    config = family_of(plan).render(plan, Artifacts(model=()))
+    values = {*config.env.values(), *argv_of(config), *properties_of(config).values()}
+    degree = plan.tp_degree * (plan.dp_degree if plan.dp_attention else 1)  # as SGLang counts
+    assert {str(degree), str(plan.shape.max_total_tokens)} <= values
+    cost = token_cost(
+        plan, accelerator, target_of(BuildRequest(model="m", instance="i"), plan.workload)
+    )
+    assert cost is None or cost > 0
+    check_relatives(name, instance, plan, asked)
+
+
+def check_relatives(name: str, instance: str, plan: Plan, asked: dict[str, Any]) -> None:
+    """Compare a plan with those that have more devices, other formats, another goal."""
+    halves, whole = (
+        planned(name, instance, **asked, nodes=1, tp_degree=n, pp_degree=1) for n in (4, 8)
+    )
+    if halves is not None and whole is not None:
+        assert whole.budget.weights_bytes <= halves.budget.weights_bytes
+        assert whole.budget.kv_bytes_per_token <= halves.budget.kv_bytes_per_token
+    degrees = {"tp_degree": plan.tp_degree, "pp_degree": plan.pp_degree, "nodes": 1}
+    small = planned(name, instance, **asked, **degrees, quantize="fp8")
+    if small is not None:
+        assert small.budget.weights_bytes <= plan.budget.weights_bytes
+    cache = planned(name, instance, **{**asked, "kv_dtype": "fp8"}, **degrees)
+    if cache is not None:
+        assert cache.budget.kv_bytes_per_token <= plan.budget.kv_bytes_per_token
+    of_goals = {goal: planned(name, instance, **asked, nodes=1, goal=goal) for goal in GOALS}
+    assert all(one is not None for one in of_goals.values())
+    for goal, best in of_goals.items():
+        for other in of_goals.values():
+            assert worth(known(other), "622:250", goal=goal) <= worth(
+                known(best), "622:250", goal=goal
+            )
