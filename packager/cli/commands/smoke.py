@@ -43,6 +43,13 @@ from packager.images.docker_engine import connect_engine
     metavar="SECONDS",
     help="Time until /ping must answer.",
 )
+@click.option(
+    "--adapter",
+    "adapters",
+    multiple=True,
+    metavar="NAME",
+    help="Adapter that must answer, too; those that the server lists must without it. Repeatable.",
+)
 @env_option
 @format_option
 def smoke(
@@ -50,6 +57,7 @@ def smoke(
     prompt: str,
     max_tokens: int,
     deadline_s: float,
+    adapters: tuple[str, ...],
     env: tuple[str, ...],
     output_format: str,
 ) -> None:
@@ -57,6 +65,7 @@ def smoke(
 
     Waits for /ping, asks for one token after a short prompt, then asks
     /v1/chat/completions and /invocations, and prints the tokens and times of both.
+    LoRA adapters must answer otherwise than the base, on each path.
     Ends with status 4, and the container's log, on failure.
 
     \b
@@ -71,6 +80,7 @@ def smoke(
         deadline_s=deadline_s,
         on_progress=_say if output_format == "text" else ignore,
         env=environment,
+        adapters=adapters,
     )
     if output_format == "json":
         print_json(asdict(result))
@@ -83,6 +93,11 @@ def smoke(
             f"{answer.endpoint}: {answer.tokens} tokens in {answer.seconds:.2f} s ({rate:.0f}/s)"
         )
         print_lines(quoted_lines(answer.text.strip(), "  "))
+    for proof in result.adapters:
+        by = "" if proof.model == proof.name else f" as {proof.model!r}"
+        print_line(
+            f"{proof.path}: adapter {proof.name!r} answers{by}, {proof.difference:.2f} nats off"
+        )
 
 
 def _say(line: str) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import urllib3
 
+from packager.cli.serving.adapters import AdapterProof, listed_adapters, prove_adapters
 from packager.cli.serving.containers import log_of, running, wait_for_ping
 from packager.core.documents import MAX_BYTES, NotStrict, field, parse_json, parse_object, shorten
 from packager.core.errors import SmokeFailed
@@ -45,6 +46,7 @@ class SmokeResult:
     model: str
     seconds_to_ping: float
     answers: tuple[SmokeAnswer, ...]
+    adapters: tuple[AdapterProof, ...] = ()  # that answered otherwise than the base
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +67,12 @@ def smoke(
     deadline_s: float,
     on_progress: Callable[[str], None],
     env: Mapping[str, str] | None = None,
+    adapters: tuple[str, ...] = (),
 ) -> SmokeResult:
     """Run `image`, ask it for one token, then in OpenAI's and in LMI's words; stop it.
 
-    Raises `SmokeFailed` with the end of the container's log.
+    Every adapter that the server lists, and each of `adapters`, must answer otherwise than the
+    base.  Raises `SmokeFailed` with the end of the container's log.
     """
     started = time.monotonic()
     with running(engine, image, env or {}, on_progress) as (container, url):
@@ -83,6 +87,7 @@ def smoke(
                 _ask_chat(http, url, model, prompt, max_tokens),
                 _ask_invocations(http, url, prompt, max_tokens),
             )
+            proofs = _prove_adapters(http, url, model, adapters)
         except SmokeFailed as error:
             raise SmokeFailed(error.message, hint=error.hint, log=log_of(container)) from error
         except (urllib3.exceptions.HTTPError, NotStrict) as error:
@@ -91,7 +96,23 @@ def smoke(
                 hint="its log is above",
                 log=log_of(container),
             ) from error
-    return SmokeResult(image=image, model=model, seconds_to_ping=ready, answers=answers)
+    return SmokeResult(
+        image=image, model=model, seconds_to_ping=ready, answers=answers, adapters=proofs
+    )
+
+
+def _prove_adapters(
+    http: urllib3.PoolManager, url: str, base: str, wanted: tuple[str, ...]
+) -> tuple[AdapterProof, ...]:
+    """Prove the adapters that are listed or named; raise `SmokeFailed` for one that is neither."""
+    status, body = _send(http, "GET", f"{url}/v1/models", timeout_s=30.0)
+    listed = field(parse_object(body), "data", list) if status == 200 else []
+    names = tuple(dict.fromkeys((*listed_adapters(listed), *wanted)))
+
+    def ask(path: str, document: Mapping[str, Any], headers: Mapping[str, str]) -> Any:
+        return _post(http, f"{url}{path}", document, headers)[0]
+
+    return prove_adapters(ask, base, names) if names else ()
 
 
 def ask_endpoint(url: str, *, prompt: str, max_tokens: int) -> EndpointAnswer:
@@ -207,9 +228,16 @@ def _ask_invocations(
     )
 
 
-def _post(http: urllib3.PoolManager, url: str, body: dict[str, Any]) -> tuple[Any, float]:
+def _post(
+    http: urllib3.PoolManager,
+    url: str,
+    body: Mapping[str, Any],
+    headers: Mapping[str, str] | None = None,
+) -> tuple[Any, float]:
     started = time.monotonic()
-    status, answer = _send(http, "POST", url, json=body, timeout_s=_REQUEST_TIMEOUT_S)
+    status, answer = _send(
+        http, "POST", url, json=body, headers=headers, timeout_s=_REQUEST_TIMEOUT_S
+    )
     if status != 200:
         raise SmokeFailed(
             f"{url} answered {status}: {shorten(answer[:300].decode(errors='replace'), 300)}",
@@ -219,10 +247,18 @@ def _post(http: urllib3.PoolManager, url: str, body: dict[str, Any]) -> tuple[An
 
 
 def _send(
-    http: urllib3.PoolManager, method: str, url: str, *, timeout_s: float, json: object = None
+    http: urllib3.PoolManager,
+    method: str,
+    url: str,
+    *,
+    timeout_s: float,
+    json: object = None,
+    headers: Mapping[str, str] | None = None,
 ) -> tuple[int, bytes]:
     """Send a request; return status and body, whose size is limited."""
-    answer = http.request(method, url, json=json, timeout=timeout_s, preload_content=False)
+    answer = http.request(
+        method, url, json=json, headers=headers or None, timeout=timeout_s, preload_content=False
+    )
     try:
         data = answer.read(MAX_BYTES + 1, decode_content=False)
         return answer.status, data

@@ -43,6 +43,9 @@ OTHER_KIND_BAND = 0.8  # a kind of device without measurements
 # at images, takes 2.2 times as long as predicted.
 UNKNOWN_BAND = 1.25
 ASSUMED_BAND = 0.4  # how many tokens a draft yields
+# LoRA adapters: published servers lost a third (vllm#11267: 11.45 to 7.60 requests/s) to a half
+# (vllm#10062) of their throughput with any; none was measured here.
+ADAPTED_BAND = 1.0
 FEW_MODELS = 3  # fewer published servers say nothing about other devices
 MOST_SHOWN = 4.0  # a time to first token that may be longer by more is not shown
 
@@ -164,6 +167,8 @@ def _least(setup: Setup) -> float:
         least = max(least, UNMEASURED_BAND)
     if setup.draft and setup.draft.source != "measured":
         least = max(least, ASSUMED_BAND)
+    if setup.is_adapted:
+        least = max(least, ADAPTED_BAND)
     return least
 
 

@@ -102,6 +102,7 @@ class Setup:
     pp_degree: int = 1
     dp_degree: int = 1  # copies of attention inside one server that share the experts
     expert_parallel: bool = False  # experts are spread whole over tp_degree x dp_degree devices
+    is_adapted: bool = False  # LoRA adapters are served beside the base
 
 
 def setup_of(
@@ -112,7 +113,8 @@ def setup_of(
     shared = plan.dp_degree if plan.dp_attention else 1
     unread = _unread_bytes(profile)
     scheme = plan.quantization.scheme if plan.quantization else profile.weight_format
-    held = plan.budget.weights_bytes * plan.tp_degree * plan.pp_degree
+    slots = plan.adapters.device_bytes if plan.adapters else 0  # of which a step reads a few
+    held = (plan.budget.weights_bytes - slots) * plan.tp_degree * plan.pp_degree
     parameters = profile.parameters or held // 2
     expert_share = expert_share_of(profile)
     # Ranks that share the experts hold a part of them each.
@@ -147,6 +149,7 @@ def setup_of(
         engine_version=plan.container.engine_version,
         dp_degree=shared,
         expert_parallel=plan.expert_parallel,
+        is_adapted=plan.adapters is not None,
     )
 
 
