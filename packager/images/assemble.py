@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -71,7 +71,7 @@ def assemble_image(
     modelled = model_layers(
         files.model, base_layers=besides, directory=serving.model_dir, placement=lower
     )
-    config = (config_layer(files.config, placement),) if files.config else ()
+    config = tuple(config_layer(group, placement) for group in _config_groups(files) if group)
     if order == "weights-first":
         _refuse_covered(base)
         below, above = (*modelled, *drafted), (*compiled, *adapted, *config)
@@ -148,6 +148,19 @@ def place_image(
         own=[*(directory for directory, found in kinds if found), *files.adapters],
         below=[*model, *draft] if order == "weights-first" else [],
     )
+
+
+def _config_groups(files: ImageFiles) -> Iterator[tuple[RenderedFile, ...]]:
+    """Yield the files of each layer of configuration; with adapters, programs are one of their own.
+
+    Another adapter changes the server's command, and not the programs beside it.
+    """
+    if not files.adapters:
+        yield files.config
+        return
+    programs = tuple(file for file in files.config if file.path.endswith(".py"))
+    yield programs
+    yield tuple(file for file in files.config if file not in programs)
 
 
 def assemble_nothing(base: BaseImage, created: str) -> ImageSpec:

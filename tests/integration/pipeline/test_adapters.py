@@ -1,0 +1,79 @@
+"""Adapters through the whole line: layers, trees, what another one sends, what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.live.building import ran
+from tests.support.adapters import write_adapter
+from tests.support.commandline import TINY, Packager
+
+BUILD = ("build", "--model", str(TINY), "--instance", "local", "--family", "vllm")
+TOO_MUCH = 20_000  # bytes that another adapter may send beside its own
+
+
+def build(packager: Packager, place: Path, *words: str) -> dict[str, Any]:
+    """Build; return the record."""
+    record = place / "record.json"
+    ran(packager, *BUILD, "--base", "scratch", "--quiet", "--record", str(record), *words)
+    found: dict[str, Any] = json.loads(record.read_text())
+    return found
+
+
+@pytest.mark.live
+def test_another_adapter_sends_its_own_bytes_and_the_configuration(
+    packager: Packager, registry: str, tmp_path: Path
+) -> None:
+    one, two = (write_adapter(tmp_path / name, seed=seed) for seed, name in enumerate("ab", 1))
+    first = ("--adapter", f"one={one}", "--output", f"{registry}/tiny/adapted:1")
+    second = (*first[:2], "--adapter", f"two={two}", "--output", f"{registry}/tiny/adapted:2")
+
+    before = build(packager, tmp_path, *first)
+    after = build(packager, tmp_path, *second)
+
+    adapter = sum(file.stat().st_size for file in two.iterdir())
+    assert after["transfer"]["bytes_sent"] <= adapter + TOO_MUCH
+    kept = {one["digest"] for one in before["layers"] if one["role"] != "config"}
+    assert kept <= {one["digest"] for one in after["layers"]}
+    assert [(one["name"], one["rank"]) for one in after["adapters"]] == [("one", 8), ("two", 8)]
+
+
+def test_a_tree_has_each_adapter_in_a_directory_of_its_own(
+    packager: Packager, tmp_path: Path
+) -> None:
+    wrapped = {"model.language_model.layers.0.self_attn.q_proj": (256, 256)}
+    odd = write_adapter(tmp_path / "odd", wrapped, lora_alpha=16)
+    words = ("--adapter", f"odd={odd}", "--weights", "mounted")
+    build(packager, tmp_path, *words, "--output", f"dir:{tmp_path}/tree")
+
+    inside = tmp_path / "tree/adapters/odd"
+    config = json.loads((inside / "adapter_config.json").read_text())
+    assert (config["r"], config["lora_alpha"], config["alpha_pattern"]) == (8, 8, {})
+    assert (inside / "adapter_model.safetensors").stat().st_size > 1000
+    manifest = json.loads((tmp_path / "tree/packager-tree.json").read_text())
+    assert "/opt/ml/model/adapters/odd" in json.dumps(manifest)
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (("--adapter", "a_b=."), 2, "cannot be an adapter's name"),
+        (("--adapter", "sql"), 2, "has no value"),
+        (("--adapter", "a=x", "--adapter", "a=y"), 2, "stands twice"),
+        (("--adapter", "sql=./nowhere"), 66, "adapter 'sql': there is no directory"),
+        (("--adapter", f"sql={TINY}"), 65, "adapter 'sql': this is a model"),
+        (("--adapters", "./nowhere"), 66, "there is no directory"),
+        (("--max-adapters", "2"), 3, "no adapter"),
+    ],
+)
+def test_what_is_no_adapter_is_refused_with_a_status(
+    packager: Packager, words: tuple[str, ...], status: int, said: str
+) -> None:
+    done = packager("plan", *BUILD[1:], *words)
+
+    assert done.status == status
+    assert said in done.err + done.out
