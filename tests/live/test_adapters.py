@@ -86,7 +86,8 @@ def adapted(
     words = ("--adapters", str(place / "all"), "--max-adapters", "2")
     environment = {"DOCKER_HOST": docker_host, **own}
     build(packager_in(place), f"docker:{name}", *words, base=serving_base, env=environment)
-    with served(docker_host, name, **SMALL_MODEL, **caps()) as (_, url):
+    small = {**SMALL_MODEL, **caps()}
+    with served(docker_host, name, None, None, **small) as (_, url):
         yield Adapted(url, adapters)
 
 

@@ -81,12 +81,14 @@ def log_odds(
         hidden = hidden + (gate / (1 + np.exp(-gate)) * up) @ own["mlp.down_proj"].T
     last = _norm(hidden[-1:], weights["model.norm.weight"], config)
     logits = (last @ weights["lm_head.weight"].T)[0]
-    return logits - logits.max() - np.log(np.exp(logits - logits.max()).sum())
+    found: Array = logits - logits.max() - np.log(np.exp(logits - logits.max()).sum())
+    return found
 
 
 def _norm(values: Array, weight: Array, config: Mapping[str, Any]) -> Array:
     spread = np.sqrt((values**2).mean(-1, keepdims=True) + config["rms_norm_eps"])
-    return values / spread * weight
+    found: Array = values / spread * weight
+    return found
 
 
 def _turned(values: Array, config: Mapping[str, Any]) -> Array:
@@ -100,4 +102,5 @@ def _turned(values: Array, config: Mapping[str, Any]) -> Array:
 
 def _softmax(scores: Array) -> Array:
     odds = np.exp(scores - scores.max(-1, keepdims=True))
-    return odds / odds.sum(-1, keepdims=True)
+    found: Array = odds / odds.sum(-1, keepdims=True)
+    return found
