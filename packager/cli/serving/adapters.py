@@ -72,7 +72,7 @@ def _prove(
 
 def _odds(ask: Ask, path: str, model: str) -> list[Mapping[str, float]]:
     """Return the likeliest next tokens of each prompt, with the logarithms of their odds."""
-    found = []
+    found: list[Mapping[str, float]] = []
     for prompt in PROMPTS:
         body = {"model": model, "prompt": prompt, "max_tokens": 1, "temperature": 0, "logprobs": 5}
         document = ask(path, body, {HEADER: model} if path == "/invocations" else {})

@@ -47,7 +47,7 @@ from packager.core.model import (
     ScaleValues,
     WeightsHeader,
 )
-from packager.core.ports import ImageSink
+from packager.core.ports import ImageSink, Quantizer
 from packager.core.references import ModelReference
 from packager.core.remote.hub import HubReader
 from packager.core.remote.s3 import S3Reader
@@ -96,7 +96,7 @@ def services_for(settings: Settings) -> BuildServices:
 
     read_values = cache(partial(_read_values, settings, reader))
 
-    return BuildServices(
+    services = BuildServices(
         parse_model_reference=parse_model_reference,
         # Ranking plans one model many times.
         find_model=cache(lambda reference: find_model(reference, settings)),
@@ -110,11 +110,7 @@ def services_for(settings: Settings) -> BuildServices:
         run_steps=lambda: run_steps(settings, executor, artifacts, remember, rows.market),
         check_cache=lambda step: check_cache_of(step, executor, artifacts(), settings, remember),
         distrust_cache=artifacts.distrust,
-        find_quantizer=cache(
-            lambda asked: find_quantizer(
-                asked, settings.on_warning, needs_entry=settings.on_miss == "refuse"
-            )
-        ),
+        find_quantizer=cache(partial(_find_quantizer, settings)),
         find_compilers=cache(lambda asked: find_compilers(asked, settings.on_warning)),
         find_sharder=find_sharder,
         on_miss=settings.on_miss,
@@ -131,9 +127,6 @@ def services_for(settings: Settings) -> BuildServices:
         attach=lambda record, image: _attach(record, image, sinks, settings),
         created=repeat.created if repeat else created_time(settings.environment),
         find_draft=once_each(lambda reference: find_model(reference, settings, is_draft=True)),
-        find_adapter=once_each(lambda reference: find_adapter(reference, settings)),
-        peek_adapter=once_each(lambda reference: _peek_adapter(reference, settings)),
-        list_adapters=list_adapters,
         known_draft=rows.known_draft,
         instances=rows.instances(),
         smaller_checkpoints=quantized_checkpoints,
@@ -143,13 +136,29 @@ def services_for(settings: Settings) -> BuildServices:
         containers=rows.containers,
         read_scales=lambda model: _read_scales(SameModel(model)),
         read_head_values=lambda head, model: read_values(SameModel(head), SameModel(model)),
-        peek_model=lambda reference: _peek_model(reference, settings),
-        peek_draft=once_each(lambda reference: _peek_model(reference, settings, is_draft=True)),
         accelerator_of=rows.accelerator_of,
         read_header=lambda file: _read_header(file, reader),
         read_workload=cache(read_workload),
         read_training=report_beside,
     )
+    return _with_headers(services, settings)
+
+
+def _with_headers(services: BuildServices, settings: Settings) -> BuildServices:
+    """Return the services with those that read headers of models, drafts and adapters."""
+    return replace(
+        services,
+        peek_model=lambda reference: _peek_model(reference, settings),
+        peek_draft=once_each(lambda reference: _peek_model(reference, settings, is_draft=True)),
+        find_adapter=once_each(lambda reference: find_adapter(reference, settings)),
+        peek_adapter=once_each(lambda reference: _peek_adapter(reference, settings)),
+        list_adapters=list_adapters,
+    )
+
+
+def _find_quantizer(settings: Settings, asked: str | None) -> Quantizer | None:
+    needs_entry = settings.on_miss == "refuse"
+    return find_quantizer(asked, settings.on_warning, needs_entry=needs_entry)
 
 
 def read_scales(model: ModelFiles, settings: Settings, reader: BlobReader) -> ScaleValues | None:
