@@ -1,15 +1,16 @@
 """What Data Capture costs an endpoint: answers a second with it and without, in turns.
 
-    python benchmarks/capture.py [--rounds 30] [--concurrency 16] [--requests 16] [--tokens 64]
+    python benchmarks/capture.py [--rounds 12] [--concurrency 16] [--requests 64] [--tokens 64]
 
 One server of the API (a process) has two endpoints before one engine; all traffic of the second is
 captured to a directory, redacted as by default.  The engine is a stand-in (`tokens` pieces of a
 stream, one every `--token-ms`): it uses little of the processors, so that what capturing uses is
 seen, and it serves both endpoints alike.  Every round sends the same requests to both, by turns
 first; the ratio of a round is of tokens a second, and the interval is Student's over the rounds.
-`saturated` is the same with an
-engine that never waits, in a third of the rounds: what is left where the server itself is the
-limit.  It has no target.
+A client sends several requests in a round: rows are made of answers that have ended, so with one
+request each all that capturing uses would fall into the next round.
+`saturated` is the same with an engine that never waits, in a third of the rounds: what is left
+where the server itself is the limit.  It has no target.
 
 The last line of stdout is one JSON object with every figure.
 """
@@ -44,9 +45,9 @@ WORDS = ["the", "reader", "asked", "about", "OCI", "images", "and", "mail", "to"
 def main() -> int:
     """Measure and print; 1 where the limit is not kept."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--concurrency", type=int, default=16)
-    parser.add_argument("--requests", type=int, default=16, help="of an endpoint in a round")
+    parser.add_argument("--requests", type=int, default=64, help="of an endpoint in a round")
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--token-ms", type=float, default=25.0)
     asked = parser.parse_args()
