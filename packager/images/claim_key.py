@@ -20,6 +20,7 @@ from pathlib import Path
 
 from packager.core.errors import NotFound, UsageError
 from packager.core.files.atomic import explain_disk_errors, sync_directory, user_dir
+from packager.core.files.user_files import expand_home
 from packager.images.claims import KEY_BYTES, ClaimKey, parse_key
 
 VARIABLE, FILE_VARIABLE, OFF = "PACKAGER_CLAIM_KEY", "PACKAGER_CLAIM_KEY_FILE", "off"
@@ -52,7 +53,7 @@ def key_place(environment: Mapping[str, str]) -> KeyPlace:
     if given:
         return KeyPlace(VARIABLE, None)
     if named:
-        path = Path(named).expanduser().absolute()
+        path = expand_home(named).absolute()
         return KeyPlace(str(path), path)
     own = user_dir("config", environment) / "packager" / "claim-key"
     return KeyPlace(str(own), own, is_own=True)

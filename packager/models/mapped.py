@@ -23,7 +23,7 @@ from typing import Any
 from packager.core.documents import shorten
 from packager.core.errors import NotFound, UsageError
 from packager.core.files.atomic import user_dir
-from packager.core.files.user_files import read_table
+from packager.core.files.user_files import expand_home, read_table
 from packager.core.references import parse_bucket_place
 
 OPTION = "--jumpstart"
@@ -63,7 +63,7 @@ def standing_file(environment: Mapping[str, str]) -> Path:
 def _read(text: str) -> Iterable[tuple[str, MappedModel]]:
     name, equals, place = text.partition("=")
     if not equals:
-        path = Path(text).expanduser()
+        path = expand_home(text)
         if not path.is_file():
             raise UsageError(
                 f"{OPTION} {shorten(text, 200)} is neither ID=PLACE nor a file", hint=_HINT
@@ -100,7 +100,7 @@ def _checked(place: str, name: str, below: Path) -> str:
     """Return a place that means the same everywhere on this machine."""
     if parse_bucket_place(place) is not None:
         return place
-    directory = (below / Path(place).expanduser()).absolute()
+    directory = (below / expand_home(place)).absolute()
     if not directory.is_dir():
         raise NotFound(
             f"{OPTION} {name!r} is at {shorten(place, 200)}, which is no directory",

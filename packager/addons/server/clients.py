@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from packager.core.documents import NotStrict, parse_object
+from packager.core.files.user_files import expand_home
 
 SHIM = Path(__file__).with_name("shim")  # has the `sitecustomize` of clients
 MAX_BYTES = 4096  # of a server's description of itself
@@ -112,4 +113,4 @@ def shell_lines(variables: Mapping[str, str]) -> list[str]:
 def _has_keys(present: Mapping[str, str]) -> bool:
     given = ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE")
     files = present.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials"
-    return any(present.get(name) for name in given) or Path(files).expanduser().exists()
+    return any(present.get(name) for name in given) or expand_home(files).exists()

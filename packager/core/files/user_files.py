@@ -18,6 +18,16 @@ STDIN = "-"
 MAX_JSON_BYTES = 4 * 1024 * 1024
 
 
+def expand_home(name: str) -> Path:
+    """Return a path with the `~` of its beginning replaced; raise `UsageError` for nobody's."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError as error:
+        raise UsageError(
+            f"no home directory found for {shorten(name, 60)}", hint="write the path out"
+        ) from error
+
+
 def read_user_file(path: Path, *, what: str, hint: str, max_bytes: int = MAX_JSON_BYTES) -> bytes:
     """Read a file of at most `max_bytes`; raise `NotFound`, or `UsageError` for a longer one."""
     try:

@@ -28,6 +28,7 @@ from packager.core.documents import MAX_TOML_BYTES, parse_toml
 from packager.core.errors import UsageError
 from packager.core.files.atomic import user_dir
 from packager.core.files.pipes import open_waiting
+from packager.core.files.user_files import expand_home
 from packager.core.validation import first_fault
 from packager.optimize.cache.options import CacheOptions, MatchRule
 
@@ -154,14 +155,7 @@ def _match(environment: Mapping[str, str]) -> MatchRule | None:
 
 
 def _path(named: str | None) -> Path | None:
-    if not named:
-        return None
-    try:
-        return Path(named).expanduser().absolute()
-    except RuntimeError as error:
-        raise UsageError(
-            f"no home directory found for {named[:60]!r}", hint="write the path out"
-        ) from error
+    return expand_home(named).absolute() if named else None
 
 
 def _if_there(path: Path) -> Path | None:

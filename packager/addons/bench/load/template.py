@@ -2,36 +2,31 @@
 
 A template is Jinja2 that prints one JSON object, with the names that AIPerf's template endpoint
 has; texts are escaped for HTML as there, so `{{ text|tojson }}` is how a text is written.  It may
-come over the network: it runs in Jinja's sandbox and reads no file.  The answer's text is where a
-JMESPath expression says.
+come over the network: it runs in Jinja's sandbox, in a process with limits, and reads no file.
+The answer's text is where a JMESPath expression says.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from artifact_cache.distribution import install_command
+from packager.addons.bench.load.template_printer import TemplatePrinter
+from packager.addons.bench.load.template_sandbox import MAX_BODY
 from packager.core.documents import NotStrict, parse_json, shorten
 from packager.core.errors import UsageError
 from packager.core.suggestions import nearest
 
-if TYPE_CHECKING:
-    from jinja2 import Template
-
 MAX_TEMPLATE_BYTES = 256 * 1024
-MAX_BODY = 16 * 1024 * 1024  # characters
-RENDER_S = 5.0  # that printing one body may take
-_STEP = "__step__"
-_FAILURES = (TypeError, ValueError, ArithmeticError, LookupError, RecursionError, MemoryError)
 NAMED = ("nv-embedqa",)  # AIPerf's own, of embeddings
 _PROBES = ("first", "second")
 _TEXT_FIELDS = ("text", "content", "response", "output", "result")
 _NO_OBJECTS = ("request_info",)  # AIPerf's own, with its configuration in it
 _HINT = "see docs/workloads.md"
+_PRINTER = TemplatePrinter()
 
 
 class BadTemplate(UsageError):
@@ -51,21 +46,8 @@ class RequestTemplate:
 
     def body(self, text: str, *, max_tokens: int, stream: bool) -> dict[str, Any]:
         """Return the body of one request; raise `BadTemplate`."""
-        from jinja2 import TemplateError
-
         values = _values(text, max_tokens=max_tokens, stream=stream, model=self.model)
-        values[_STEP] = _stepper()
-        pieces: list[str] = []
-        size = 0
-        try:
-            for piece in _compiled(self.source).generate(values):
-                size += len(piece)
-                if size > MAX_BODY:
-                    raise BadTemplate(f"the request template prints over {MAX_BODY} characters")
-                pieces.append(piece)
-        except (TemplateError, *_FAILURES) as error:
-            raise BadTemplate(f"the request template fails: {shorten(str(error), 200)}") from error
-        printed = "".join(pieces)
+        printed: str = _asked({"source": self.source, "values": values})["printed"]
         try:
             found = parse_json(printed.encode(), max_bytes=4 * MAX_BODY)
         except (NotStrict, UnicodeEncodeError) as error:
@@ -125,17 +107,18 @@ def is_inline(text: str) -> bool:
     return "{{" in text or "{%" in text
 
 
-def _unknown_names(source: str) -> Iterator[str]:
-    from jinja2 import TemplateError, meta
+def _asked(order: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the sandbox answers; raise `BadTemplate`."""
+    said = _PRINTER.ask(order)
+    if "fault" in said:
+        raise BadTemplate(f"the request template {said['fault']}")
+    return said
 
-    try:
-        used = meta.find_undeclared_variables(_environment().parse(source))
-    except TemplateError as error:
-        raise BadTemplate(
-            f"the request template is not Jinja2: {shorten(str(error), 200)}"
-        ) from error
+
+def _unknown_names(source: str) -> Iterator[str]:
+    used = _asked({"source": source})["names"]
     known = (*_values("", max_tokens=1, stream=False, model=""),)
-    for name in sorted(used):
+    for name in used:
         if name in _NO_OBJECTS:
             yield f"the request template uses {name}, an object of AIPerf's own"
         elif name not in (*known, "range", "dict", "namespace"):
@@ -175,63 +158,6 @@ def _values(text: str, *, max_tokens: int, stream: bool, model: str) -> dict[str
         "turn": turn,
         "turns": [turn],
     }
-
-
-@lru_cache(maxsize=1)
-def _environment() -> Any:
-    from jinja2 import nodes
-    from jinja2.exceptions import SecurityError
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-    class Bounded(ImmutableSandboxedEnvironment):
-        """Refuses what makes a short template a long text, or a long computation.
-
-        Each turn of a loop, call of a macro and joined text is a step.
-        """
-
-        intercepted_binops = frozenset(("*", "**", "+"))
-
-        def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-            numbers = isinstance(left, int | float) and isinstance(right, int | float)
-            if operator == "+" and not numbers:
-                return context[_STEP](super().call_binop(context, operator, left, right))
-            if operator == "**" or not numbers:
-                raise SecurityError(f"{operator} is for numbers, and powers are not computed")
-            return super().call_binop(context, operator, left, right)
-
-        def _generate(self, source: nodes.Template, *given: Any, **more: Any) -> str:
-            for joined in [*source.find_all(nodes.Concat)]:
-                joined.nodes = [_step(nodes.Concat(joined.nodes))]
-            blocks: list[Any] = [*source.find_all((nodes.For, nodes.Macro, nodes.CallBlock))]
-            for block in blocks:
-                block.body.insert(0, nodes.Output([_step(nodes.Const(""))]))
-            source.set_environment(self)
-            return super()._generate(source, *given, **more)
-
-    def _step(value: nodes.Expr) -> nodes.Expr:
-        return nodes.Call(nodes.Name(_STEP, "load"), [value], [], None, None)
-
-    return Bounded(autoescape=True)
-
-
-def _stepper() -> Callable[[Any], Any]:
-    """Return a function that passes a value on, and ends a template that takes too long."""
-    ends_s = time.monotonic() + RENDER_S
-
-    def step(value: Any) -> Any:
-        if time.monotonic() > ends_s:
-            raise ValueError(f"it takes over {RENDER_S:g} s")
-        if isinstance(value, str | list | tuple) and len(value) > MAX_BODY:
-            raise ValueError(f"it makes over {MAX_BODY} characters")
-        return value
-
-    return step
-
-
-@lru_cache(maxsize=16)
-def _compiled(source: str) -> Template:
-    made: Template = _environment().from_string(source)
-    return made
 
 
 @lru_cache(maxsize=16)

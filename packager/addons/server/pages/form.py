@@ -19,6 +19,7 @@ from packager.addons.server.sagemaker.settings import JobSettings
 from packager.catalog.instances import find_instance
 from packager.catalog.techniques import techniques
 from packager.core.errors import PackagerError, UsageError
+from packager.core.files.user_files import expand_home
 from packager.core.references import BucketReference, DirectoryReference, parse_bucket_place
 from packager.core.request import parse_request
 from packager.images.target import parse_target
@@ -283,7 +284,7 @@ def _absolute(reference: str) -> str:
     """Return a reference that means the same in any directory."""
     found = parse_model_reference(reference)
     if isinstance(found, DirectoryReference):
-        return str(Path(reference).expanduser().absolute())
+        return str(expand_home(reference).absolute())
     return reference
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from packager.addons.bench.load import template_printer
+from packager.addons.bench.load.template_printer import TemplatePrinter
 from packager.core.bench import BenchReport
 from tests.support.commandline import Packager
 from tests.support.doubles.http import Handler, serving
@@ -120,3 +122,24 @@ def test_what_a_template_does_not_print_is_refused(
     done = packager("bench", "http://127.0.0.1:1", *LOAD, *words, status=2)
 
     assert said in done.err
+
+
+@pytest.mark.parametrize(
+    ("source", "fault"),
+    [
+        ("{{ range(10)|slice(900000000)|list }}", "fails: 'it takes over 0.5 s'"),
+        ('{{ (range(100000)|join("x"|center(9999)))|length }}', "'it takes too much memory'"),
+        ("{{ text|center(900000000) }}", "fails: 'it takes too much memory'"),
+        ("{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}", "fails: 'maximum recursion depth"),
+    ],
+    ids=["a filter without end", "a long text of short ones", "a wide text", "depth"],
+)
+def test_what_no_step_of_a_template_can_end_is_ended_outside(
+    source: str, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(template_printer, "RENDER_S", 0.5)
+    monkeypatch.setattr(template_printer, "MOST_BYTES", 256 * 1024**2)
+    printer = TemplatePrinter()
+
+    assert fault in printer.ask({"source": source, "values": {"text": "a"}})["fault"]
+    assert printer.ask({"source": "{{ text }}", "values": {"text": "a"}}) == {"printed": "a"}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from packager.addons.bench.load import template
+from packager.addons.bench.load import template, template_sandbox
 from packager.addons.bench.load.spec import RequestSpec
 from packager.addons.bench.options import BenchOptions
 from packager.addons.bench.workload_spec import WorkloadSpec, read_workload_spec
@@ -20,6 +20,17 @@ from tests.support.refusals import raises_code
 cases = cases_of(__file__)
 
 Read = Callable[..., WorkloadSpec]
+
+
+@pytest.fixture(autouse=True)
+def sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Print templates in this process."""
+
+    class Printer:
+        def ask(self, order: Mapping[str, Any]) -> dict[str, Any]:
+            return template_sandbox.answer(order, 0.5)
+
+    monkeypatch.setattr(template, "_PRINTER", Printer())
 
 
 @pytest.fixture
@@ -66,9 +77,7 @@ def test_what_would_be_measured_otherwise_is_refused_by_name(
     parameters: Any,
     parts: dict[str, Any] | None,
     said: str,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(template, "RENDER_S", 0.5)
     with raises_code("BadWorkloadSpec") as refused:
         read({} if parameters is None else parameters, parts)
 
