@@ -5,6 +5,7 @@ Each line on stdout is a `NodeLine`, the last one the end.  Users do not type th
 
 from __future__ import annotations
 
+import re
 import socket
 import tempfile
 import threading
@@ -18,7 +19,8 @@ from packager.addons.fleet.node_services import node_services_for
 from packager.cli.terminal import print_json_text
 from packager.cli.wiring.settings import Settings
 from packager.cli.wiring.techniques import environments_for
-from packager.core.errors import PackagerError
+from packager.core.documents import shorten
+from packager.core.errors import PackagerError, UsageError
 from packager.core.events import Event, StepEvent
 from packager.core.order import NodeError, NodeLine
 from packager.core.tool import Build
@@ -44,6 +46,10 @@ def step(order: str, no_capacity_check: bool, restart: bool) -> None:
     """Run a step that another machine ordered, and publish its result."""
     with _told() as say, _followed_logs(say) as logs:
         say(NodeLine(node=socket.gethostname()))
+        if not re.fullmatch(r"[0-9a-f]{64}", order):
+            raise UsageError(
+                f"--order is {shorten(order)}, which is no digest", hint="64 digits of SHA-256"
+            )
         settings = Settings(
             on_event=lambda event: _progress(event, say),
             on_warning=lambda text: say(NodeLine(notice=text)),
