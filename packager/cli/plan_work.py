@@ -144,6 +144,17 @@ def _make_page(options: PlanOptions, planned: Planned) -> PlanPage:
             to_try = menu(
                 request, services, found.instance, options.discount, options.requests_per_day
             )
+    elsewhere = None
+    if options.with_goals:
+        from packager.pipeline.elsewhere import look_elsewhere
+
+        elsewhere = look_elsewhere(
+            request,
+            services,
+            found.instance,
+            discount=options.discount,
+            requests_per_day=options.requests_per_day,
+        )
     startup = predict_startup(
         image_of_plan(found),
         bandwidth_bytes_s=bandwidth_of(found.instance),
@@ -157,6 +168,7 @@ def _make_page(options: PlanOptions, planned: Planned) -> PlanPage:
         menu=to_try,
         opinion=opinion,
         startup=startup,
+        elsewhere=elsewhere,
     )
 
 

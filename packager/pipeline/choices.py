@@ -13,7 +13,12 @@ from packager.estimate.performance.monthly import MonthlyCost
 from packager.estimate.performance.predict import Point
 from packager.estimate.performance.presets import Goal
 from packager.estimate.performance.pricing import TokenPrices
-from packager.estimate.performance.ranking import RankedInstance, Ranking
+from packager.estimate.performance.ranking import (
+    RankedInstance,
+    Ranking,
+    fastest_of,
+    lowest_bill_of,
+)
 from packager.optimize.evaluate.report import quality_line
 from packager.pipeline.report_plan import PlanPage, spread_words
 from packager.pipeline.trace import build_command
@@ -24,7 +29,6 @@ TITLES: Mapping[Goal, str] = {
     "throughput": "Most tokens per second",
 }
 MOST_CHOICES = 3
-ALIKE = 1.05  # times as long per token as the fastest is as fast: bands are wider. Ours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +75,10 @@ def plan_choices(
         prices=last.prices if last else None,
         monthly=page.outlook.monthly if page.outlook else None,
     )
+    anywhere = [
+        _of_option(option, request, title, shared)
+        for title, option in (page.elsewhere.picked if page.elsewhere else ())
+    ]
     others = [_of_option(option, request, TITLES[goal], shared) for goal, option in page.menu or ()]
     same = [  # its weights are those that were measured
         replace(choice, quality=words, is_quality_known=is_known)
@@ -78,7 +86,7 @@ def plan_choices(
         else choice
         for choice in others
     ]
-    return _merged([asked, *same])
+    return _merged([asked, *anywhere, *same], MOST_CHOICES + len(anywhere))
 
 
 def ranking_choices(
@@ -92,26 +100,13 @@ def _picked(ranking: Ranking) -> Iterator[tuple[str, RankedInstance]]:
     if not ranking.options:
         return
     yield TITLES[ranking.goal], ranking.options[0]
+    if cheapest := lowest_bill_of(ranking.options):
+        yield "Lowest bill a month", cheapest
+    if fastest := fastest_of(ranking.options):
+        yield TITLES["latency"], fastest
     in_time = [option for option in ranking.options if option.in_time]
-    priced = [option for option in in_time if option.monthly]
-    if priced:
-        yield "Lowest bill a month", min(priced, key=_usd_of_month)
-    if fast := priced or in_time:
-        # Cost rankings assume full machines; the latency of a single request needs another point.
-        quickest = [replace(one, point=_quickest(one)) for one in fast]
-        least = min(option.point.tpot_s for option in quickest)
-        alike = [one for one in quickest if one.point.tpot_s <= ALIKE * least]
-        yield TITLES["latency"], min(alike, key=_usd_of_month)
     if ranking.goal != "cost" and (by_token := [one for one in in_time if one.prices]):
         yield TITLES["cost"], min(by_token, key=_usd_of_tokens)
-
-
-def _quickest(option: RankedInstance) -> Point:
-    return min(option.prediction.points, key=lambda point: point.tpot_s)
-
-
-def _usd_of_month(option: RankedInstance) -> float:
-    return option.monthly.usd if option.monthly else float("inf")
 
 
 def _usd_of_tokens(option: RankedInstance) -> float:
@@ -138,7 +133,7 @@ def _of_option(
     )
 
 
-def _merged(choices: Iterable[PlanChoice]) -> tuple[PlanChoice, ...]:
+def _merged(choices: Iterable[PlanChoice], most: int = MOST_CHOICES) -> tuple[PlanChoice, ...]:
     """Join choices that serve alike under both titles."""
     found: dict[tuple[object, ...], PlanChoice] = {}
     for choice in choices:
@@ -150,7 +145,7 @@ def _merged(choices: Iterable[PlanChoice]) -> tuple[PlanChoice, ...]:
             found[served] = replace(first, titles=titles)
         else:
             found[served] = choice
-    return tuple(found.values())[:MOST_CHOICES]
+    return tuple(found.values())[:most]
 
 
 def quality_words(

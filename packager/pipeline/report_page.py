@@ -37,6 +37,12 @@ from packager.estimate.performance.report_rank import menu_section
 from packager.estimate.performance.report_startup import startup_section
 from packager.optimize.steps.report import renewal_sentences
 from packager.pipeline.choices import PlanChoice
+from packager.pipeline.elsewhere import (
+    anywhere_section,
+    month_words,
+    once_words,
+    quantized_section,
+)
 from packager.pipeline.report_capacity import capacity_sentence, room_words
 from packager.pipeline.report_plan import (
     PlanPage,
@@ -58,6 +64,7 @@ FOOTER = (
     "taxes, storage and traffic are not in them."
 )
 _SEVERAL_MACHINES = "Several machines serve this plan together: packager builds no image for it."
+ALIKE_BILLS = 0.95  # of a bill: a smaller difference is within what prices and speeds vary
 _SHOWN = 12  # digits of a commit
 
 
@@ -71,11 +78,12 @@ def plan_report(
     sections = [
         *choices_sections(
             choices,
-            "Choices on this instance" if len(choices) > 1 else "To build it",
+            _choices_title(page, choices),
             outlook.monthly if outlook else None,
             page.prediction,
             discount=outlook.discount if outlook else 0.0,
         ),
+        *_decided_sections(page),
         Section(key="runs", title="What will run", parts=(Pairs(tuple(_pairs(page))),)),
         Section(
             key="memory",
@@ -100,7 +108,7 @@ def plan_report(
         title=f"{plan.served_name} on {plan.instance.name}",
         origin=origin_words(trace, plan.model),
         badge=("Fits", "yes"),
-        verdict=_decision(plan),
+        verdict=_decision(plan) + _cheaper(page),
         tiles=tuple(_tiles(plan, outlook)),
         doubts=(f"{counted(warnings, 'warning')}: see the findings below.",) if warnings else (),
         sections=(*sections, *trace_sections(trace, price_words(plan))),
@@ -204,7 +212,7 @@ def _card(choice: PlanChoice, is_first: bool) -> Card:
     if plan.instance.name == LOCAL:
         price, unit = "This machine", "no price, and no predicted speed"
     elif month is not None:
-        price, unit = f"${month.usd:,.0f}", "a month"
+        price, unit = month_words(month), "a month"
     elif plan.usd_hour:
         price, unit = f"${usd(plan.usd_hour)}", "an hour; its speed is not known"
     devices = f"{plan.instance.devices} x {plan.instance.device_name}"
@@ -238,6 +246,39 @@ def _facts(choice: PlanChoice) -> Iterator[Pair]:
         yield Pair("Speed", f"{speed} at {counted(point.concurrency, 'request')} at once")
     if choice.prices:
         yield Pair("Full load", f"${usd(choice.prices.output)} per million tokens out")
+
+
+def _choices_title(page: PlanPage, choices: tuple[PlanChoice, ...]) -> str:
+    if len(choices) < 2:
+        return "To build it"
+    return "Choices" if page.elsewhere else "Choices on this instance"
+
+
+def _decided_sections(page: PlanPage) -> Iterator[Section]:
+    """Yield what a decision needs before the reasons: machines, weights, what is paid once."""
+    if page.elsewhere is None:
+        return
+    if page.elsewhere.picked:
+        yield anywhere_section(page.elsewhere)
+    if page.elsewhere.quantized:
+        yield quantized_section(page.elsewhere.quantized)
+    once = once_words(page.forecasts)
+    told = once or "nothing: no step runs before the image is built"
+    yield Section(key="once", title="What is paid once", parts=(Words(told),), medium="page")
+
+
+def _cheaper(page: PlanPage) -> str:
+    """Return which machine of the catalog takes the stated load for less; "" for none."""
+    month = page.outlook.monthly if page.outlook else None
+    other = page.elsewhere.cheapest if page.elsewhere else None
+    if month is None:
+        return ""
+    own = f" {month.requests_per_day:,} requests a day cost {month_words(month)} a month"
+    if other is None or other.monthly is None:
+        return f"{own}."
+    if other.monthly.usd >= month.usd * ALIKE_BILLS:
+        return f"{own}; no machine of the catalog does it for much less."
+    return f"{own}; {other.plan.instance.name} does it for {month_words(other.monthly)}."
 
 
 def _pairs(page: PlanPage) -> Iterator[Pair]:
@@ -289,7 +330,7 @@ def _decision(plan: Plan) -> str:
 def _tiles(plan: Plan, outlook: Outlook | None) -> Iterator[Pair]:
     if outlook and (month := outlook.monthly):
         load = f"{month.requests_per_day:,} requests a day"
-        yield Pair(f"a month, for {load}", f"${month.usd:,.0f}")
+        yield Pair(f"a month, for {load}", month_words(month))
     if hour := plan.usd_hour:
         yield Pair("an hour", f"${usd(hour)}")
     if not outlook:

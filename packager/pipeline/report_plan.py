@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from packager.core.errors import PlanRejected
 from packager.core.facts import ContainerFacts
@@ -33,6 +33,9 @@ from packager.pipeline.report_capacity import (
     tokens_left,
 )
 
+if TYPE_CHECKING:
+    from packager.pipeline.elsewhere import Elsewhere
+
 NO_STEPS = Recipe()
 
 # Proposers of tokens that need no files.
@@ -55,6 +58,7 @@ class PlanPage:
     menu: Menu | None = None  # of goals; None: not requested
     opinion: Opinion | None = None  # None: not requested
     startup: StartupPrediction | None = None  # None: of a ranking's plans
+    elsewhere: Elsewhere | None = None  # None: not requested
 
     @property
     def monthly_words(self) -> str:
@@ -78,6 +82,7 @@ def page_document(page: PlanPage) -> dict[str, Any]:
         "second_opinion": opinion_document(page.opinion, page.prediction) if page.opinion else None,
         "startup": startup_document(page.startup) if page.startup else None,
         # null: not requested; []: no published figures of the device
+        "anywhere": page.elsewhere.document() if page.elsewhere else None,
         "to_try": None if page.menu is None else menu_document(page.menu),
     }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from packager.core.instance import Instance
 from packager.core.reports.report import (
@@ -15,9 +15,15 @@ from packager.core.reports.report import (
     number_columns,
     word_columns,
 )
-from packager.core.units import usd
+from packager.core.units import counted, usd
 from packager.estimate.performance.presets import PRESETS
-from packager.estimate.performance.ranking import RankedInstance, Ranking, SkippedInstance, pareto
+from packager.estimate.performance.ranking import (
+    RankedInstance,
+    Ranking,
+    SkippedInstance,
+    lowest_bill_of,
+    pareto,
+)
 from packager.estimate.performance.report_rank import (
     closing_sentence,
     limit_words,
@@ -26,6 +32,7 @@ from packager.estimate.performance.report_rank import (
     ranking_sections,
 )
 from packager.pipeline.choices import PlanChoice
+from packager.pipeline.elsewhere import month_words
 from packager.pipeline.report_page import FOOTER, choices_sections, origin_words, trace_sections
 from packager.pipeline.trace import Trace
 
@@ -88,7 +95,7 @@ def ranking_report(
         kind="Instances, ranked",
         title=f"Instances for {model}",
         origin=origin_words(trace, ranking.model.ref if ranking.model else None),
-        verdict=closing_sentence(ranking),
+        verdict=_month_sentence(ranking) + closing_sentence(ranking),
         sections=(
             *sections,
             *ranking_sections(ranking),
@@ -101,11 +108,34 @@ def ranking_report(
     )
 
 
+def _month_sentence(ranking: Ranking) -> str:
+    """Return the machine with the lowest bill at the stated load; "" where no price is known."""
+    best = lowest_bill_of(ranking.options)
+    if best is None or best.monthly is None:
+        return ""
+    month = best.monthly
+    several = counted(month.most_machines, "machine")
+    return (
+        f"For {month.requests_per_day:,} requests a day the lowest bill is "
+        f"{best.plan.instance.name}'s, {month_words(month)} a month, at most {several}. "
+    )
+
+
+def _by_bill(options: Iterable[RankedInstance]) -> list[RankedInstance]:
+    """Order machines by their bill at the stated load; those too slow and without one come last."""
+    return sorted(
+        options,
+        key=lambda one: (not one.in_time, one.monthly.usd if one.monthly else float("inf")),
+    )
+
+
 def _instances(ranking: Ranking) -> Iterator[Section]:
-    rows = [_row(option, "best" * (at == 0)) for at, option in enumerate(ranking.options)]
+    options = _by_bill(ranking.options) if ranking.goal == "cost" else ranking.options
+    rows = [_row(option, "best" * (at == 0)) for at, option in enumerate(options)]
     rows += map(_left_out, ranking.skipped)
     if not rows:
         return
+    first = "Lowest bill a month" if ranking.goal == "cost" else "Best"
     columns = _COLUMNS
     if len({row.cells[1] for row in rows if row.cells[1]}) < 2:  # all are of one provider
         columns = (*columns[:1], *columns[2:])
@@ -118,7 +148,7 @@ def _instances(ranking: Ranking) -> Iterator[Section]:
                 columns=columns,
                 rows=tuple(rows),
                 title="instances",
-                caption="Best first, then those that cannot serve it, with the reason",
+                caption=f"{first} first, then those that cannot serve it, with the reason",
                 is_sorted=True,
             ),
             Words(_READING),
@@ -153,7 +183,7 @@ def _row(option: RankedInstance, tone: str) -> Row:
             cells.instance,
             *_machine(option.plan.instance),
             usd(option.plan.usd_hour) if option.plan.usd_hour else "–",
-            f"{month.usd:,.0f}" if month else "–",
+            month_words(month).replace("$", "").replace(" to ", "–") if month else "–",
             f"{month.machines:,}" if month else "–",
             *(cells.output, cells.rate, cells.tpot.replace(" ms", ""), cells.requests),
             *(f"±{cells.band}", cells.precision, cells.tp, cells.options or "as asked"),

@@ -18,6 +18,7 @@ from packager.core.request import BuildRequest
 from packager.estimate.performance.report_outlook import make_outlook
 from packager.pipeline import pipeline
 from packager.pipeline.choices import plan_choices, ranking_choices
+from packager.pipeline.elsewhere import look_elsewhere
 from packager.pipeline.rank import menu, predict_plan, rank_instances
 from packager.pipeline.report_plan import PlanPage
 from packager.pipeline.services import BuildServices
@@ -28,6 +29,7 @@ from tests.support.layouts import config_of, headers_of
 from tests.support.mtp_models import qwen3_next
 from tests.support.report_values import plan_html, ranking_html, refused_html
 
+MACHINES = ("ml.g5.xlarge", "ml.g6e.xlarge", "ml.p5.48xlarge", "ml.p5en.48xlarge")
 MADE = datetime(2026, 9, 1, 12, 30, tzinfo=UTC)
 
 ARCHITECTURES: Mapping[str, Callable[[], ModelFiles]] = {
@@ -83,9 +85,16 @@ def plan_page(
         forecasts=planned.forecasts,
         outlook=make_outlook(found, prediction) if prediction else None,
         menu=menu(request, services, found.instance) if prediction else (),
+        elsewhere=look_elsewhere(request, _with_few(services), found.instance),
     )
     trace = make_trace(request, model, made=MADE, packager="1.2.3")
     return plan_html(page, trace=trace, choices=plan_choices(page, request, quality))
+
+
+def _with_few(services: BuildServices) -> BuildServices:
+    """Return services whose catalog has four machines: all of them take seconds for each page."""
+    few = tuple(one for one in services.instances or () if one.name in MACHINES)
+    return replace(services, instances=few)
 
 
 def ranking_page(architecture: str, instances: Iterable[Instance], **asked: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from packager.core.instance import Instance
 from packager.core.model import ModelFiles
@@ -13,6 +13,8 @@ from packager.estimate.performance.monthly import MonthlyCost, monthly_cost
 from packager.estimate.performance.predict import Point, Prediction
 from packager.estimate.performance.presets import REQUESTS_PER_DAY, TPOT_LIMIT_S, Candidate, Goal
 from packager.estimate.performance.pricing import TokenPrices, make_prices
+
+ALIKE = 1.05  # times as long per token as the fastest is as fast: bands are wider. Ours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +139,35 @@ def pareto(options: Iterable[RankedInstance]) -> tuple[RankedInstance, ...]:
         if not front or _usd(option) < _usd(front[-1]):
             front.append(option)
     return tuple(front)
+
+
+def lowest_bill_of(options: Iterable[RankedInstance]) -> RankedInstance | None:
+    """Return what serves the stated load for the fewest dollars a month, each token in time."""
+    priced = [option for option in options if option.in_time and option.monthly]
+    return min(priced, key=_usd_of_month) if priced else None
+
+
+def fastest_of(options: Iterable[RankedInstance]) -> RankedInstance | None:
+    """Return the fastest for one reader; of those that are alike, the one with the lowest bill.
+
+    Cost rankings assume full machines; the latency of a single request needs another point.
+    """
+    in_time = [option for option in options if option.in_time]
+    fast = [option for option in in_time if option.monthly] or in_time
+    if not fast:
+        return None
+    quickest = [replace(one, point=_quickest(one)) for one in fast]
+    least = min(option.point.tpot_s for option in quickest)
+    alike = [one for one in quickest if one.point.tpot_s <= ALIKE * least]
+    return min(alike, key=_usd_of_month)
+
+
+def _quickest(option: RankedInstance) -> Point:
+    return min(option.prediction.points, key=lambda point: point.tpot_s)
+
+
+def _usd_of_month(option: RankedInstance) -> float:
+    return option.monthly.usd if option.monthly else float("inf")
 
 
 def _order(option: RankedInstance, goal: Goal) -> tuple[float | bool | str, ...]:

@@ -197,10 +197,8 @@ def bench(
         _check_places(told.outputs, record_file)
         bench_startup(told, engine, lambda targets: record_places(targets, record_file, engine))
         return
-    if pulls:
-        raise UsageError("--pull is of cold starts", hint="add --startup, or leave --pull out")
     earlier, asked = take_baseline(baseline, asked)
-    check_asked(asked)
+    _check_loads(asked, pulls=pulls)
     kept = _Kept(
         outputs=tuple(map(parse_output, places)),
         record_file=record_file,
@@ -215,6 +213,12 @@ def bench(
     _bench_loads(
         targets, asked, work, kept, progress=progress, quiet=quiet, output_format=output_format
     )
+
+
+def _check_loads(asked: BenchOptions, *, pulls: bool) -> None:
+    if pulls:
+        raise UsageError("--pull is of cold starts", hint="add --startup, or leave --pull out")
+    check_asked(asked)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
