@@ -22,6 +22,7 @@ ALLOW = "allow-deprecated-quantization"
 MOST_NAMED = 3  # containers in a hint
 # What to ask for instead of a feature of a checkpoint that a step will write.
 OTHERWISE = {
+    "expert-zero-points": "use `--quantize awq,symmetric` or gptq, which have none",
     "mixed-precision": "give all parts schemes of one format",
     "cache-scales": "leave `kv` out",
     "cache-scales-alone": "leave `kv` out",

@@ -39,6 +39,8 @@ def read_arrived(
     if method == "compressed-tensors":
         groups = tuple(config_groups(stated))
         features = [*_compressed_features(stated, groups)]
+        if any(EXPERTS in one.name and one.name.endswith(ZEROS) for one in tensors):
+            features.append(EXPERT_ZEROS)
         keys = frozenset(key for group in groups for one in _arguments(group) for key in one)
     elif method == "gptq" and _orders_groups(stated):
         features = ["activation-order"]
@@ -59,6 +61,9 @@ def read_arrived(
         head_declared=_declares_head(method, stated),
     )
 
+
+EXPERTS, ZEROS = ".experts.", ".weight_zero_point"
+EXPERT_ZEROS = "expert-zero-points"
 
 # What our own quantizer writes, by the beginning of a scheme's name: a feature, and a key whose
 # value engines need, so that it cannot be left out for older ones.
@@ -81,8 +86,13 @@ FORMATS = {
 }
 
 
-def written_demands(quantization: Quantization | None) -> CheckpointRequirements | None:
-    """Return what a checkpoint will demand that a step of the plan writes; None without one."""
+def written_demands(
+    quantization: Quantization | None, *, experts: bool = False
+) -> CheckpointRequirements | None:
+    """Return what a checkpoint will demand that a step of the plan writes; None without one.
+
+    `experts` of a mixture: their zero points are another demand than those of other matrices.
+    """
     if quantization is None or quantization.existing or not quantization.checkpoint_format:
         return None
     method = quantization.checkpoint_format
@@ -91,6 +101,12 @@ def written_demands(quantization: Quantization | None) -> CheckpointRequirements
     features = [feature for feature, _ in filter(None, found)]
     if len({_beginning(FORMATS, scheme) for scheme in schemes}) > 1:
         features.append("mixed-precision")
+    zeros = (
+        part.layout is not None and part.layout.zero_bits and not part.experts_left_out
+        for part in quantization.parts
+    )
+    if method == "compressed-tensors" and experts and any(zeros):
+        features.append(EXPERT_ZEROS)
     if quantization.scales_cache:
         features.append("cache-scales")
     if not schemes:

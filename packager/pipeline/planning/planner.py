@@ -345,7 +345,7 @@ def _first_plan(facts: Facts, chosen: _Chosen) -> Plan:
         draft=chosen.drafted.draft,
         engine_options=(*given.items(), *format_options(facts.model, traits, given)),
         arrived=inspect_quantized(facts.model, facts.scales).arrived
-        or written_demands(chosen.quantization),
+        or written_demands(chosen.quantization, experts=profile.experts > 0),
         containers=facts.containers,
         gpu_memory_utilization=request.gpu_memory_utilization or GPU_MEMORY_UTILIZATION,
         workload=facts.workload,

@@ -11,7 +11,7 @@ from packager.catalog.containers import containers, find_container
 from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding
 from packager.core.model import ModelFiles
-from packager.core.techniques import Quantization
+from packager.core.techniques import Quantization, Scheme
 from packager.engines.prequantized import check_arrived
 from packager.engines.schema import find_schema, shipped_versions
 from packager.engines.tgi.family import TgiFamily
@@ -269,6 +269,37 @@ def test_what_would_be_written_is_held_against_the_container_too(
     )
 
     assert [finding.code for finding in check_arrived("vLLM", plan)] == expected
+
+
+@cases("zero_points", zero_bits=4, experts=True, left_out=False)
+def test_zero_points_of_experts_are_asked_of_the_engine(
+    family: str, release: str, zero_bits: int, experts: bool, left_out: bool, expected: list[str]
+) -> None:
+    layout = Scheme(name="W4A16", needs="", word="", bits=4, group_size=128, zero_bits=zero_bits)
+    wanted = replace(WRITTEN, method="awq", layout=layout, experts_left_out=left_out)
+    plan = replace(
+        plan_for(family),
+        container=find_container(family, "nvidia", release or None),
+        quantization=wanted,
+        arrived=written_demands(wanted, experts=experts),
+    )
+
+    found = list(check_arrived("Engine", plan))
+
+    assert [finding.code for finding in found] == expected
+    assert all("zero points of experts" in one.message for one in found)
+
+
+def test_zero_points_of_experts_that_arrive_are_seen_in_the_headers() -> None:
+    stated = {"quant_method": "compressed-tensors", "config_groups": {}}
+    names = ("experts.0.up_proj.weight_zero_point", "q_proj.weight_zero_point")
+
+    found = [
+        read_arrived({"quantization_config": stated}, (tensor(f"layers.0.{name}", "I32", (2, 2)),))
+        for name in names
+    ]
+
+    assert [one.features for one in found if one] == [("expert-zero-points",), ()]
 
 
 def test_an_existing_checkpoint_and_loading_time_demand_nothing_written() -> None:
