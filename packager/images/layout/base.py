@@ -10,10 +10,11 @@ from typing import Any
 from packager.core.errors import NotFound, ProtocolFailed
 from packager.core.events import ignore
 from packager.core.files.atomic import read_regular
-from packager.core.image import Attached, BaseImage, Blob, Descriptor, FileRange, Platform
+from packager.core.image import Attached, BaseImage, Blob, Descriptor, Platform
 from packager.core.references import DEFAULT_TAG, ImageTarget, LayoutTarget
 from packager.core.suggestions import guessed
 from packager.images.layout.artifacts import REF_NAME, is_artifact, read_attached
+from packager.images.layout.parts import blob_at
 from packager.images.layout.sink import REGISTRY, SPARSE_BASE
 from packager.images.oci import (
     LONGEST_DOCUMENT,
@@ -79,9 +80,9 @@ class LayoutImage:
 
     def locate(self, descriptor: Descriptor) -> Blob:
         """Return where a layer can be read: this layout, or the registry that holds the base."""
-        path = _path(self.root, descriptor.digest)
-        if path.is_file() and path.stat().st_size == descriptor.size:
-            return Blob((FileRange(path=str(path), offset=0, length=descriptor.size),))
+        blob = blob_at(_path(self.root, descriptor.digest))
+        if blob is not None and blob.length == descriptor.size:
+            return blob
         if self.mount_from:
             from packager.images.registry.reader import registry_blob
 

@@ -1,0 +1,1 @@
+"""Bundles: images with all that goes with them, as files for places without a network."""
