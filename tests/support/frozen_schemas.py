@@ -16,7 +16,17 @@ from typing import Any
 
 WORDS = ("title", "description", "examples")
 VERSION_FIELDS = ("schema", "schema_version", "version", "protocol", "order")
-SAMPLES = ("text", "a" * 64, "a" * 32, "sha256:" + "a" * 64, "/a", "13.0", "YQ==", "0644")
+SAMPLES = (
+    "text",
+    "a" * 64,
+    "a" * 32,
+    "sha256:" + "a" * 64,
+    "/a",
+    "13.0",
+    "YQ==",
+    "0644",
+    "image-0",
+)
 
 
 def without_words(schema: Any) -> Any:

@@ -18,6 +18,7 @@ from artifact_cache.pins import _read as read_pin
 from artifact_cache.trust import _TrustedKeys, generate_key, load_trusted_keys, trust_key
 from packager.addons.bench.tune.journal import Built, Event, Failed, Header, Rated, Retried
 from packager.addons.bench.tune.journal import _parse as parse_journal
+from packager.addons.bundle.manifest import Bundle, parse_bundle
 from packager.addons.fleet.grid import read_grid_or_plan
 from packager.addons.fleet.planning import canonical
 from packager.addons.server.jobs.folders import PROGRESS_FILE
@@ -153,6 +154,16 @@ MODELLED: tuple[DocumentKind, ...] = (
         writer="packager.addons.server.pages.form",
         read=lambda data, _place: parse_request(json.loads(data)),
         changes={"max_layer_size": GIB},
+    ),
+    modelled(
+        "bundle",
+        "packager.addons.bundle.manifest.BUNDLE_SCHEMA",
+        Bundle,
+        writer="packager.addons.bundle.create",
+        read=lambda data, _place: parse_bundle(data, "bundle.json"),
+        changes={
+            "files": [{"path": "images/oci-layout", "sha256": "0" * 64, "size": 3, "parts": []}],
+        },
     ),
     modelled(
         "tree-manifest",
