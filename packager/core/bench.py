@@ -87,7 +87,7 @@ class Round(FigureDocument):
 
 
 class Predicted(FigureDocument):
-    """What the plan foretold for a load."""
+    """What the plan predicted for a load."""
 
     ttft_ms: float | None = None
     tpot_ms: float | None = None

@@ -140,7 +140,7 @@ def _check_used(measured: Sequence[MeasuredRun], options: Iterable[RankedInstanc
         told = (line for line in plans[0].prediction.assumptions if NOT_CORRECTED in line)
         reason = next(told).removeprefix(NOT_CORRECTED)
         raise UsageError(
-            f"--measured tells of none of the {len(plans)} plans: {reason}",
+            f"--measured applies to none of the {len(plans)} plans: {reason}",
             hint="measure the model that is planned, or leave the option out",
         )
 

@@ -291,22 +291,24 @@ def _memory(variant: BenchVariant) -> str:
     return ", ".join(parts)
 
 
-def _predicted_cells(told: Predicted, load: BenchLoad) -> Iterator[tuple[str, ...]]:
+def _predicted_cells(predicted: Predicted, load: BenchLoad) -> Iterator[tuple[str, ...]]:
     pairs = (
-        ("first token, ms", told.ttft_ms, value(load, TTFT, "p50")),
-        ("inter-token latency, ms", told.tpot_ms, value(load, TPOT, "p50")),
-        ("output tokens/s", told.output_token_throughput, value(load, OUTPUT)),
+        ("first token, ms", predicted.ttft_ms, value(load, TTFT, "p50")),
+        ("inter-token latency, ms", predicted.tpot_ms, value(load, TPOT, "p50")),
+        ("output tokens/s", predicted.output_token_throughput, value(load, OUTPUT)),
     )
-    for name, foretold, measured in pairs:
-        if foretold is None:
+    for name, expected, measured in pairs:
+        if expected is None:
             continue
-        both = numbers([foretold, measured])
-        if not measured or not foretold:
+        both = numbers([expected, measured])
+        if not measured or not expected:
             yield (name, *both, NOTHING, NOTHING, NOTHING)
             continue
-        off = foretold / measured - 1
-        band = f"±{percent(told.band)}" if told.band is not None else NOTHING
-        within = NOTHING if told.band is None else "yes" if abs(off) <= told.band else "no"
+        off = expected / measured - 1
+        band = f"±{percent(predicted.band)}" if predicted.band is not None else NOTHING
+        within = (
+            NOTHING if predicted.band is None else "yes" if abs(off) <= predicted.band else "no"
+        )
         yield (name, *both, f"{100 * off:+.0f} %", band, within)
 
 

@@ -1,4 +1,4 @@
-"""What the plan of an image foretold for the loads that were measured."""
+"""What the plan of an image predicted for the loads that were measured."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def _tables(report: BenchReport) -> Iterator[Section]:
     yield from table_section(
         "predicted",
         predicted,
-        "what the plan foretold, beside what was measured",
+        "what the plan predicted, beside what was measured",
         short="Predicted",
         notes=predicted_notes(predicted),
         about=("`packager plan --measured FILE` predicts by these measurements",),

@@ -1,4 +1,4 @@
-"""Which tokens of samples a head learns to foretell, and the figures of how well it does."""
+"""Which tokens of samples a head learns to predict, and the figures of how well it does."""
 
 from __future__ import annotations
 

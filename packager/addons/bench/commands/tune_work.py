@@ -20,8 +20,8 @@ from packager.addons.bench.tune.candidates import (
     Field,
     TuneCandidate,
     check_measured,
-    foretell_with,
     make_field,
+    predictor_for,
 )
 from packager.addons.bench.tune.figures import bench_report
 from packager.addons.bench.tune.journal import TuneJournal, key_of
@@ -234,12 +234,12 @@ def make_candidates(
             varied=varied,
         )
     accelerator_of, load = work.services.accelerator_of, work.concurrency[0]
-    foretell = foretell_with(accelerator_of, work.request, work.workload, load, work.measured)
+    predict = predictor_for(accelerator_of, work.request, work.workload, load, work.measured)
     field = make_field(
         work.base,
         (*found, *named),
         lambda request: pipeline.plan(request, work.services).plan,
-        foretell,
+        predict,
         goal,
     )
     check_measured(work.measured, field)

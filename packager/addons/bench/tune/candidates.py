@@ -41,7 +41,7 @@ _BESIDE = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Foretold:
+class CandidatePrediction:
     """What is predicted of a candidate under the load that it will be measured with."""
 
     point: Point
@@ -62,7 +62,7 @@ class TuneCandidate:
     name: str  # the options that ask for it, for people
     request: BuildRequest
     plan: Plan
-    foretold: Foretold | None = None  # None: no prediction
+    prediction: CandidatePrediction | None = None  # None: no prediction
     is_kept: bool = False  # whatever is predicted: the request as it is, and what was named
 
 
@@ -88,7 +88,7 @@ def make_field(
     base: BuildRequest,
     varied: Sequence[Variation],
     plan_request: PlanRequest,
-    foretell: Callable[[Plan], Foretold | None],
+    predict: Callable[[Plan], CandidatePrediction | None],
     goal: Goal,
 ) -> Field:
     """Plan every variation of a request; raise what the first refusal was where none works."""
@@ -119,7 +119,7 @@ def make_field(
             name=name,
             request=request,
             plan=plan,
-            foretold=foretell(plan),
+            prediction=predict(plan),
             is_kept=variation.is_asked or not variation.changes,
         )
     if not found:
@@ -130,47 +130,50 @@ def make_field(
     return Field(candidates=in_order(kept, goal), dropped=(*dropped, *hopeless))
 
 
-def foretell_with(
+def predictor_for(
     accelerator_of: Callable[[Instance], Accelerator],
     request: BuildRequest,
     workload: Workload,
     concurrency: int,
     measured: Sequence[MeasuredRun] = (),
-) -> Callable[[Plan], Foretold | None]:
+) -> Callable[[Plan], CandidatePrediction | None]:
     """Return a function that predicts a plan under a load; None if impossible.
 
     Each prediction is corrected by those of the `measured` runs that apply to its plan.
     """
     known_as = (request.model,)
 
-    def foretell(plan: Plan) -> Foretold | None:
+    def predict(plan: Plan) -> CandidatePrediction | None:
         setup = setup_of(plan, accelerator_of(plan.instance))
-        told = telling(
+        applicable = telling(
             plan,
             setup,
             measured,
             known_as=known_as,
             other_format=plan.quantization is not None and request.quantize is None,
         )
-        points = measured_points(plan, setup, workload, told.runs, known_as=known_as)
+        points = measured_points(plan, setup, workload, applicable.runs, known_as=known_as)
         prediction = predict_measured(setup, workload, (concurrency,), points)
         if prediction is None:
             return None
         band = prediction.band_at(concurrency) if points else prediction.widest
-        return Foretold(
-            point=prediction.points[0], band=band, is_corrected=bool(points), others=told.others
+        return CandidatePrediction(
+            point=prediction.points[0],
+            band=band,
+            is_corrected=bool(points),
+            others=applicable.others,
         )
 
-    return foretell
+    return predict
 
 
 def check_measured(measured: Sequence[MeasuredRun], field: Field) -> None:
     """Raise `UsageError` where no measurement applies to any of the candidates."""
-    told = [one.foretold for one in field.candidates if one.foretold]
-    if measured and told and not any(one.is_corrected for one in told):
-        reason = next((one.others[0] for one in told if one.others), NOT_CORRECTED)
+    predictions = [one.prediction for one in field.candidates if one.prediction]
+    if measured and predictions and not any(one.is_corrected for one in predictions):
+        reason = next((one.others[0] for one in predictions if one.others), NOT_CORRECTED)
         raise UsageError(
-            f"--measured tells of none of the {len(told)} candidates: "
+            f"--measured applies to none of the {len(predictions)} candidates: "
             f"{reason.removeprefix(NOT_CORRECTED)}",
             hint="measure the model that is tuned, or leave the option out",
         )
@@ -181,9 +184,9 @@ def prune(
 ) -> tuple[tuple[TuneCandidate, ...], tuple[Dropped, ...]]:
     """Drop the candidates that the leader beats whatever the bands hide."""
     sure = [
-        (one.foretold.worth(goal) * max(0.0, 1 - one.foretold.band), one)
+        (one.prediction.worth(goal) * max(0.0, 1 - one.prediction.band), one)
         for one in candidates
-        if one.foretold
+        if one.prediction
     ]
     if not sure:
         return tuple(candidates), ()
@@ -191,15 +194,19 @@ def prune(
     kept: list[TuneCandidate] = []
     hopeless: list[Dropped] = []
     for one in candidates:
-        told = one.foretold
-        if told is None or one.is_kept or told.worth(goal) * (1 + told.band) >= floor:
+        predicted = one.prediction
+        if (
+            predicted is None
+            or one.is_kept
+            or predicted.worth(goal) * (1 + predicted.band) >= floor
+        ):
             kept.append(one)
             continue
-        assert leader.foretold is not None
-        share = told.worth(goal) / leader.foretold.worth(goal)
+        assert leader.prediction is not None
+        share = predicted.worth(goal) / leader.prediction.worth(goal)
         why = (
             f"predicted at {share:.2f} of {leader.name!r}: beyond both bands, "
-            f"±{told.band:.0%} and ±{leader.foretold.band:.0%}"
+            f"±{predicted.band:.0%} and ±{leader.prediction.band:.0%}"
         )
         hopeless.append(Dropped(name=one.name, why=why, kind="hopeless"))
     return tuple(kept), tuple(hopeless)
@@ -210,7 +217,7 @@ def in_order(candidates: Sequence[TuneCandidate], goal: Goal) -> tuple[TuneCandi
     first, *others = candidates
 
     def worth(one: TuneCandidate) -> float:
-        return one.foretold.worth(goal) if one.foretold else 0.0
+        return one.prediction.worth(goal) if one.prediction else 0.0
 
     return (first, *sorted(others, key=lambda one: -worth(one)))
 

@@ -127,12 +127,12 @@ def _prices(load: BenchLoad, race: Race) -> Prices | None:
 
 
 def _predicted(load: BenchLoad, candidate: TuneCandidate) -> Predicted | None:
-    told = candidate.foretold
-    if told is None or load.concurrency != told.point.concurrency:
+    prediction = candidate.prediction
+    if prediction is None or load.concurrency != prediction.point.concurrency:
         return None
     return Predicted(
-        ttft_ms=told.point.ttft_s * 1e3 or None,
-        tpot_ms=told.point.tpot_s * 1e3,
-        output_token_throughput=told.point.output_tokens_s,
-        band=told.band,
+        ttft_ms=prediction.point.ttft_s * 1e3 or None,
+        tpot_ms=prediction.point.tpot_s * 1e3,
+        output_token_throughput=prediction.point.output_tokens_s,
+        band=prediction.band,
     )

@@ -76,8 +76,8 @@ def field_document(
             {
                 "id": one.id,
                 "name": one.name,
-                "predicted": one.foretold.worth(race.goal) if one.foretold else None,
-                "band": one.foretold.band if one.foretold else None,
+                "predicted": one.prediction.worth(race.goal) if one.prediction else None,
+                "band": one.prediction.band if one.prediction else None,
             }
             for one in field.candidates
         ],
@@ -107,7 +107,7 @@ def _row(
 ) -> TunedCandidate:
     failure = failures_in(events).get(candidate.id)
     builds = [one for one in events if isinstance(one, Built) and one.candidate == candidate.id]
-    interval, told = standing.interval, candidate.foretold
+    interval, prediction = standing.interval, candidate.prediction
     return TunedCandidate(
         id=candidate.id,
         name=candidate.name,
@@ -116,8 +116,8 @@ def _row(
         score=None if interval is None else interval.mean,
         low=None if interval is None else interval.low,
         high=None if interval is None else interval.high,
-        predicted=told.worth(race.goal) if told else None,
-        band=told.band if told else None,
+        predicted=prediction.worth(race.goal) if prediction else None,
+        band=prediction.band if prediction else None,
         dropped_after=None if standing.dropped_at is None else standing.dropped_at + 1,
         image=builds[-1].image if builds else None,
         digest=builds[-1].digest if builds else None,

@@ -134,7 +134,7 @@ class Proof:
         click.get_current_context().invoke(bench, servers=(), prepared=(target,), **given)
 
     def _target(self, measured: ProofMeasurement, place: Path | None) -> BenchTarget:
-        """Return what is measured, with what is known of it: its price, and what was foretold."""
+        """Return what is measured, with what is known of it: its price, and what was predicted."""
         made = self.deployment
         record = load_record(place) if place is not None else None
         planned = record is not None and record.request.instance == made.instance.name

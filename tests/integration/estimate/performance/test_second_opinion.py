@@ -112,7 +112,7 @@ def test_a_measured_point_corrects_every_plan_that_it_tells_of(
     ("words", "told"),
     [
         ("TPOT 9 ms at 8", "does not say on which instance it was measured"),
-        ("TPOT 9 ms at 8, 8xMI300X", "--measured tells of none of the"),
+        ("TPOT 9 ms at 8, 8xMI300X", "--measured applies to none of the"),
     ],
 )
 def test_a_point_that_tells_of_no_plan_is_refused(

@@ -8,7 +8,12 @@ from typing import Any
 
 import pytest
 
-from packager.addons.bench.tune.candidates import Field, Foretold, identity_of, make_field
+from packager.addons.bench.tune.candidates import (
+    CandidatePrediction,
+    Field,
+    identity_of,
+    make_field,
+)
 from packager.addons.bench.tune.space import (
     Axis,
     Variation,
@@ -50,11 +55,13 @@ def plan(request: BuildRequest) -> Plan:
     return pipeline.plan(request, SERVICES).plan
 
 
-def foretold(tokens_s: float, band: float) -> Foretold:
-    return Foretold(point=point(8, output_tokens_s=tokens_s), band=band)
+def predicted(tokens_s: float, band: float) -> CandidatePrediction:
+    return CandidatePrediction(point=point(8, output_tokens_s=tokens_s), band=band)
 
 
-def field_of(*varied: Mapping[str, Any], told: Mapping[str, Foretold] | None = None) -> Field:
+def field_of(
+    *varied: Mapping[str, Any], told: Mapping[str, CandidatePrediction] | None = None
+) -> Field:
     """Plan variations, with predictions by the name of their quantization."""
     found = told or {}
     return make_field(
@@ -76,7 +83,7 @@ def test_what_is_tried(case: Case) -> None:
 
 @cases("fields")
 def test_what_is_measured_of_combinations(case: Case) -> None:
-    told = {name: foretold(*figures) for name, figures in case.get("told", {}).items()}
+    told = {name: predicted(*figures) for name, figures in case.get("told", {}).items()}
 
     found = field_of(*case["varied"], told=told)
 
@@ -136,7 +143,11 @@ AWQ, INT8 = {"quantize": "awq"}, {"quantize": "smoothquant"}
 def test_only_what_both_bands_exclude_is_hopeless(
     low: float, high: float, band: float, *, kept: bool
 ) -> None:
-    told = {"w4a16": foretold(high, band), "w8a8": foretold(low, band), "bf16": foretold(50, 0.1)}
+    told = {
+        "w4a16": predicted(high, band),
+        "w8a8": predicted(low, band),
+        "bf16": predicted(50, 0.1),
+    }
 
     found = field_of({}, AWQ, INT8, told=told)
 
@@ -145,7 +156,7 @@ def test_only_what_both_bands_exclude_is_hopeless(
 
 
 def test_a_hopeless_candidate_that_the_user_named_is_measured() -> None:
-    told = {"w4a16": foretold(400.0, 0.1), "w8a8": foretold(1.0, 0.1)}
+    told = {"w4a16": predicted(400.0, 0.1), "w8a8": predicted(1.0, 0.1)}
     varied = [Variation(), Variation(changes=AWQ), Variation(changes=INT8, is_asked=True)]
 
     found = make_field(
