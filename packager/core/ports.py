@@ -83,6 +83,10 @@ class Quantizer(Protocol):
         """Return whether it has no step, and `describe` instead."""
         return False
 
+    def processor_s(self, facts: Facts, plan: Plan) -> float:  # noqa: ARG002
+        """Return seconds of one processor that streaming takes, with the digests; 0: unknown."""
+        return 0.0
+
     @property
     def alternative(self) -> Quantizer | None:
         """Return who makes the same files in a step, where it streams; None for nobody."""

@@ -115,7 +115,14 @@ def test_unreachable_output(
 
 
 @pytest.mark.parametrize(
-    "asked", [(), ("--require-cached", "--quantize", "fp8"), ("--max-layer-size", "2GiB")], ids=str
+    "asked",
+    [
+        (),
+        ("--quantize", "fp8"),
+        ("--require-cached", "--quantize", "fp8"),
+        ("--max-layer-size", "2GiB"),
+    ],
+    ids=str,
 )
 def test_a_dry_run_of_a_large_model_reads_headers(
     asked: tuple[str, ...], packager: Packager, environment: dict[str, str], hub: FakeHub

@@ -87,6 +87,25 @@ def test_a_tree_and_an_image_are_made_by_one_pass(remote: Remote, model: Path, m
         assert (remote.root / "tree" / name).is_file()
 
 
+@pytest.mark.parametrize("source", ["hub", "s3", "directory"])
+def test_every_form_of_output_is_made_of_the_one_read(
+    remote: Remote, bucket: Bucket, model: Path, source: str
+) -> None:
+    places = {"hub": "hf://acme/tiny", "s3": f"{bucket.url}/llama", "directory": str(model)}
+    written = (*FP8, "--layer-format", "erofs", "--output", f"{bucket.url}/trees/tiny")
+
+    whole = remote.record(places[source], "oci:whole", *written, "--verify")
+    plain = remote.record(places[source], "oci:plain", *FP8)
+    remote.run("node-cache", "oci:whole", str(remote.root / "nodes"), "--verify", "--quiet")
+
+    assert layers_of(whole) == layers_of(plain)
+    assert whole["transfer"]["bytes_read"] < weight_bytes(model) + 200_000
+    entries = list((remote.root / "nodes").rglob("*.erofs"))
+    assert len(entries) >= len(layers_of(plain))
+    assert [tree["files"] for tree in whole["trees"]] > [4]
+    assert all(layer["erofs"] for layer in whole["layers"])
+
+
 def test_wrong_bytes_of_a_hub_are_never_named(
     remote: Remote, hub: FakeHub, registry: FakeRegistry
 ) -> None:
@@ -136,6 +155,7 @@ def test_the_tool_does_what_the_stream_cannot_and_what_it_is_asked_to(
     nothing = remote.run("plan", *place, "--quantizer", "llmcompressor", status=2)
 
     assert "no step: the weights are quantized while they are read" in plain.out
+    assert "of processor time for 10.0 MB, at most 500.0 MB of memory; < $0.01 of " in plain.out
     assert "a tool quantizes, not the stream: layers have a size" in limited.out + limited.err
     for tools in (limited, asked):
         assert "quantize with llmcompressor" in tools.out

@@ -37,6 +37,7 @@ CONFIG = "config.json"
 ADDED = "quantization_config"
 INSTALL = "`pip install 'numpy>=2.0'`"
 BY_TOOL = "leave the quantizer out: a tool quantizes then"
+MOST_BYTES = 500_000_000  # measured: 118 MB; beside it scales of one matrix, `KEPT_BYTES`
 # Processor time for a byte read, with its hash: `benchmarks/stream.py` on an AMD EPYC, 2026-11-30.
 COSTS_NS = {"fp8": 2.6, "int8": 2.0, "int4": 3.5, "nvfp4": 3.6, "mxfp4": 2.9, "mxfp8": 2.6}
 
@@ -59,11 +60,24 @@ class StreamQuantizer(Quantizer):
         yield from self._worker.check(facts, plan)
         reason = why_not(facts, plan)
         if reason is None:
-            yield _note(facts, plan)
+            yield self._note(facts, plan)
         else:
             message = f"the model cannot be quantized in the stream: {reason}"
             hint = INSTALL if reason == NO_NUMPY else BY_TOOL
             yield Finding("error", "quantize-stream", message, hint)
+
+    def processor_s(self, facts: Facts, plan: Plan) -> float:
+        """Return seconds of one processor, as measured on one kind of processor."""
+        assert plan.quantization is not None
+        return _source_bytes(facts) * COSTS_NS[form_of(plan.quantization).kind] / 1e9
+
+    def _note(self, facts: Facts, plan: Plan) -> Finding:
+        message = (
+            "weights are quantized while they are read: no tool, no model in memory, nothing on "
+            f"the disk; about {duration(self.processor_s(facts, plan))} of processor time for "
+            f"{decimal(_source_bytes(facts))}, at most {decimal(MOST_BYTES)} of memory"
+        )
+        return Finding("note", "quantize-streams", message)
 
     @property
     def alternative(self) -> Quantizer:
@@ -95,16 +109,8 @@ class StreamQuantizer(Quantizer):
         return tuple(sorted(made, key=lambda file: file.path))
 
 
-def _note(facts: Facts, plan: Plan) -> Finding:
-    assert plan.quantization is not None
-    form = form_of(plan.quantization)
-    size = sum(tensor.size for tensor in facts.model.tensors)
-    seconds = duration(size * COSTS_NS[form.kind] / 1e9)
-    message = (
-        "weights are quantized while they are read: no tool, no model in memory, nothing on the "
-        f"disk; about {seconds} of processor time for {decimal(size)}"
-    )
-    return Finding("note", "quantize-streams", message)
+def _source_bytes(facts: Facts) -> int:
+    return sum(tensor.size for tensor in facts.model.tensors)
 
 
 def _config_file(config: Mapping[str, Any], added: Mapping[str, Any]) -> ModelFile:
