@@ -78,7 +78,7 @@ class AdapterTraits:
     without: frozenset[str] = frozenset()  # architectures that take none
     heads: frozenset[str] | None = frozenset()  # those whose embedding and head do; None: all
     stacked: frozenset[str] = frozenset()  # those that take experts of one tensor, and no others
-    groups: tuple[tuple[str, ...], ...] = ()  # modules that are adapted together or not at all
+    needs: tuple[tuple[str, ...], ...] = ()  # a module, and the one adapted beside it
     most_vocabulary: int = 0  # beside an adapter of the head; 0: any
     wraps_all: bool = True  # slots are for every linear layer; False: for adapted ones
     in_model: bool = False  # they lie in the model's directory

@@ -34,7 +34,7 @@ def adapter_traits(engine: str, version: str) -> AdapterTraits | None:
         without=frozenset(row["without"]),
         heads=None if heads == "all" else frozenset(heads),
         stacked=frozenset(row["stacked"]),
-        groups=tuple(map(tuple, row.get("groups", ()))),
+        needs=tuple(map(tuple, row.get("needs", ()))),
         most_vocabulary=limits[0] if limits else 0,
         wraps_all=row["wraps"] == "all",
         base_answers=row["silent"],

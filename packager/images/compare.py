@@ -20,6 +20,7 @@ _ROLES = {
     "weights": "weights",
     "model": "small files of the model",
     "draft": "draft",
+    "adapter": "adapter",
     "compiled": "compiled artifacts",
     "config": "serving configuration",
 }

@@ -75,7 +75,8 @@ def adapter_layers(
     return tuple(
         replace(
             _layer("adapter", files, directory, placement),
-            created_by=f"packager: adapter {directory.rpartition('/')[2]}",
+            created_by=f"packager: adapter {directory.rpartition('/')[2]} "
+            f"({decimal(sum(file.size for file in files))})",
         )
         for directory, files in adapters.items()
     )

@@ -229,6 +229,7 @@ def _made_rows(image: StoredImage) -> list[tuple[str, str]]:
     return [
         ("model", f"{model.get('name', '')}{revision} ({model.get('source', '')})"),
         *_draft_rows(record.get("draft")),
+        *_adapter_rows(record.get("adapters")),
         ("built by", ", ".join(made)),
         ("for", f"{instance}, family {family}"),
     ]
@@ -244,6 +245,12 @@ def _draft_rows(draft: object) -> list[tuple[str, str]]:
     tokens = draft.get("speculative_tokens", "?")
     said = f"{draft.get('kind', '')}{named}{revision}{source}{license_}, {tokens} tokens at a time"
     return [("draft", said)]
+
+
+def _adapter_rows(adapters: object) -> list[tuple[str, str]]:
+    found = [one for one in adapters if isinstance(one, dict)] if isinstance(adapters, list) else []
+    named = [f"{one.get('name', '')} (rank {one.get('rank', '?')})" for one in found]
+    return [("adapters", ", ".join(named))] if named else []
 
 
 def _by_role(image: StoredImage) -> dict[str, list[StoredLayer]]:

@@ -12,9 +12,9 @@ LayerChoice = Literal["all", "own", "weights"]
 CHOICES: Mapping[LayerChoice, str] = {
     "all": "the whole image",
     "own": "what packager added to the base",
-    "weights": "weights of model and draft",
+    "weights": "weights of model, draft and adapters",
 }
-_WEIGHTS = ("weights", "draft")
+_WEIGHTS = ("weights", "draft", "adapter")
 _NOT_OURS = ("base", "layer")
 
 

@@ -45,6 +45,7 @@ MODELPACK_CONFIG = "application/vnd.cncf.model.config.v1+json"
 _MODELPACK_LAYERS = {
     "weights": "application/vnd.cncf.model.weight.v1.tar",
     "model": "application/vnd.cncf.model.weight.config.v1.tar",
+    "adapter": "application/vnd.cncf.model.weight.v1.tar",
 }
 _DOCKER_TAKES = (DOCKER_LAYERS[MEDIA_LAYER], DOCKER_LAYERS[f"{MEDIA_LAYER}+gzip"])
 _PRECISIONS = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
@@ -53,14 +54,14 @@ TITLE = "org.opencontainers.image.title"
 
 
 def weights_view(image: StoredImage) -> StoredImage:
-    """The model and its draft as a plain image, where the serving image has them."""
-    layers = _chosen(image, ("weights", "model", "draft"))
+    """The model, its draft and adapters as a plain image, where the serving image has them."""
+    layers = _chosen(image, ("weights", "model", "draft", "adapter"))
     return _plain(image, layers, "weights")
 
 
 def kserve_view(image: StoredImage) -> StoredImage:
     """The weights view with the link: what KServe mounts as an image volume (`oci+native://`)."""
-    layers = _chosen(image, ("weights", "model", "draft"))
+    layers = _chosen(image, ("weights", "model", "draft", "adapter"))
     return _plain(image, [*layers, _LINK], "kserve")
 
 
@@ -120,7 +121,7 @@ def docker_view(image: StoredImage) -> StoredImage:
 
 def modelpack_view(image: StoredImage) -> StoredImage:
     """The model as a ModelPack. A draft is another model and is left out."""
-    layers = _chosen(image, ("weights", "model"))
+    layers = _chosen(image, ("weights", "model", "adapter"))
     record = image.record
     descriptor = {
         name: str(_model(image)[name]) for name in ("name", "revision") if _model(image).get(name)

@@ -157,7 +157,8 @@ def command(plan: Plan) -> list[str]:
 
 
 def is_by_environment(plan: Plan) -> bool:
-    return plan.container.variant not in BY_COMMAND
+    """Return whether the image's own entrypoint reads SM_SGLANG_*, which carry one adapter."""
+    return plan.container.variant not in BY_COMMAND and plan.adapters is None
 
 
 def option_name(asked: str, schema: EngineSchema) -> str:

@@ -87,8 +87,14 @@ def launched(
 
 
 def by_environment(plan: Plan) -> bool:
-    """Return whether the image's own entrypoint reads SM_VLLM_*."""
-    return plan.instance.kind == "nvidia" and plan.container.variant not in BY_COMMAND
+    """Return whether the image's own entrypoint reads SM_VLLM_*.
+
+    With adapters it does not: its variables carry one adapter up to 0.27.1, and without our
+    middleware the base answers for every name on /invocations.  AWS's images are upstream's, with
+    another entrypoint (aws/deep-learning-containers, docker/vllm/Dockerfile, 2026-11-29).
+    """
+    is_read = plan.instance.kind == "nvidia" and plan.container.variant not in BY_COMMAND
+    return is_read and plan.adapters is None
 
 
 def options(plan: Plan) -> Options:

@@ -244,8 +244,7 @@ def _check_modules(
             f"{named} adapts experts one by one; {who} reads them of {architecture} in one tensor"
         )
         yield Finding("error", "adapter-module", message, MERGE)
-    for group in traits.groups:
-        yield from _check_group(adapter, group, who)
+    yield from _check_neighbours(adapter, traits.needs, who)
 
 
 def _check_head(
@@ -262,18 +261,22 @@ def _check_head(
         yield Finding("error", "adapter-module", message, MERGE)
 
 
-def _check_group(adapter: Adapter, group: tuple[str, ...], who: str) -> Iterator[Finding]:
-    """Refuse a part of a group of modules that the engine adapts together or not at all."""
-    beside: dict[str, set[str]] = {}
-    for module in adapter.modules:
-        if module.leaf in group:
-            beside.setdefault(module.path.rpartition(".")[0], set()).add(module.leaf)
-    partly = next((where for where, found in beside.items() if len(found) < len(group)), "")
-    if partly:
-        alone = ", ".join(sorted(beside[partly]))
-        message = f"adapter {adapter.name!r} adapts {alone} of {partly} alone; "
-        message += f"{who} needs {', '.join(group)} together"
-        yield Finding("error", "adapter-module", message, "use a family with vLLM, or merge it")
+def _check_neighbours(
+    adapter: Adapter, needs: tuple[tuple[str, ...], ...], who: str
+) -> Iterator[Finding]:
+    """Refuse a module whose neighbour the engine needs adapted, too."""
+    paths = {module.path for module in adapter.modules}
+    for leaf, needed in needs:
+        alone = (
+            path
+            for path in sorted(paths)
+            if path.rpartition(".")[2] == leaf and f"{path.removesuffix(leaf)}{needed}" not in paths
+        )
+        if found := next(alone, ""):
+            message = f"adapter {adapter.name!r} adapts {found} without {needed}, which {who} needs"
+            hint = "use a family with vLLM, or merge it"
+            yield Finding("error", "adapter-module", message, hint)
+            return
 
 
 def _rewrite(

@@ -31,8 +31,7 @@ def facts_with(place: Path, family: str, version: str, **asked: Any) -> Facts:
     found = facts_of(BASE, "ml.g6.xlarge", family=family, **asked)
     container = found.container
     if version:
-        variant = "upstream" if family == "sglang" else container.variant
-        changed = replace(container, engine_version=version, version=version, variant=variant)
+        changed = replace(container, engine_version=version, version=version)
         container = with_traits(changed)
     adapters = tuple(read_adapter(one, one.name) for one in sorted(place.iterdir()))
     return replace(found, container=container, adapters=adapters)
