@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +131,57 @@ def test_a_matrix_with_an_infinity_ends_the_build(
 
     assert f"{name} in {SHARD} has values that are NaN or infinite" in done.err
     assert not registry.manifests
+
+
+def overlap(entries: dict[str, Any], name: str) -> None:
+    start, end = entries[name]["data_offsets"]
+    entries[name]["data_offsets"] = [start - 2, end - 2]
+
+
+def reach_out(entries: dict[str, Any], name: str) -> None:
+    last = max(entries, key=lambda one: entries[one]["data_offsets"][1])
+    entries[last]["data_offsets"][1] += 2
+    entries[last]["shape"] = [entries[last]["data_offsets"][1] // 2]
+
+
+def widen(entries: dict[str, Any], name: str) -> None:
+    entries[name]["shape"][1] += 16
+
+
+def empty(entries: dict[str, Any], name: str) -> None:
+    start, _ = entries[name]["data_offsets"]
+    entries[name] |= {"shape": [0, 512], "data_offsets": [start, start]}
+
+
+def retype(entries: dict[str, Any], name: str) -> None:
+    entries[name]["dtype"] = "F64"
+
+
+@pytest.mark.parametrize("spoil", [overlap, reach_out, widen, empty, retype])
+@pytest.mark.parametrize("source", ["hf://acme/tiny", ""])
+def test_what_a_header_shows_to_be_wrong_ends_the_build_before_a_byte_is_sent(
+    remote: Remote,
+    hub: FakeHub,
+    registry: FakeRegistry,
+    model: Path,
+    spoil: Callable[[dict[str, Any], str], None],
+    source: str,
+) -> None:
+    data = (model / SHARD).read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    entries = {name: one for name, one in header.items() if name != "__metadata__"}
+    spoil(entries, next(one for one in entries if one.endswith("q_proj.weight")))
+    text = json.dumps({**header, **entries}, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    (model / SHARD).write_bytes(len(text).to_bytes(8, "little") + text + data[8 + length :])
+    hub.add("acme/tiny", model)
+
+    done = remote.build(source or str(model), f"{registry.host}/acme/tiny:1", *FP8, status=65)
+
+    assert SHARD in done.err
+    assert not registry.manifests
+    assert not registry.blobs
 
 
 def test_what_the_stream_cannot_do_is_refused_when_planning(remote: Remote, model: Path) -> None:
