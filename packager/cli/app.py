@@ -70,6 +70,7 @@ SECTIONS = {
             "Show how an image was made, layer by layer.",
         ),
         "diff": ("packager.cli.commands.diff:diff", "Show which layers differ between two images."),
+        "sbom": ("packager.cli.commands.sbom:sbom", "Show the parts of an image or a model."),
     },
     "Images and registries": {
         "push": (
@@ -80,6 +81,8 @@ SECTIONS = {
             "packager.cli.commands.copy:copy",
             "Copy an image, or a view of it, byte for byte.",
         ),
+        "sign": ("packager.cli.commands.sign:sign", "Sign an image, in both forms of cosign."),
+        "keys": ("packager.cli.commands.keys:keys", "List, make and explain all keys."),
         "base": ("packager.cli.commands.base:base", "Build and slim base images."),
         "claims": (
             "packager.cli.commands.claims:claims",
@@ -143,11 +146,14 @@ ORDER = (
     "explain",
     "inspect",
     "lineage",
+    "sbom",
     "diff",
     "check",
     "migrate",
     "push",
     "copy",
+    "sign",
+    "keys",
     "mount",
     "unmount",
     "node-cache",

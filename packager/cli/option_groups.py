@@ -43,7 +43,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Image": (
         *("--weights", "--max-layer-size", "--layer-order", "--compression", "--layer-format"),
-        *("--base-files", "--verify"),
+        *("--base-files", "--verify", "--sbom", "--no-sbom", "--sign"),
     ),
     "Load": (
         *("--concurrency", "--rate", "--arrivals", "--requests", "--duration", "--warm-up"),

@@ -368,6 +368,8 @@ class Written:
     trees: tuple[ImageRef, ...] = ()  # outputs that are trees, by the digest of their manifest
     layers_known: int  # not read: the digest was known and every sink had the bytes
     layers_streamed: int
+    # SHA-256 of files whose sources state none, as they passed; hexadecimal
+    files: Mapping[Blob, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

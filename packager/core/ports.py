@@ -320,8 +320,26 @@ class ImageSink(Protocol):
         """
         return None
 
-    def attach(self, image: SealedImage, artifacts: Sequence[Attached]) -> None:  # noqa: ARG002
-        """Attach artifacts, such as the build record.  Idempotent.  Warns where that fails."""
+    def attach(
+        self,
+        image: SealedImage,  # noqa: ARG002
+        artifacts: Sequence[Attached],  # noqa: ARG002
+        *,
+        required: bool = False,  # noqa: ARG002
+    ) -> None:
+        """Attach artifacts, such as the build record.  Idempotent.
+
+        Warns where that fails, and raises if it is `required`.
+        """
+        return
+
+    @property
+    def repository(self) -> str:
+        """Return `HOST/REPOSITORY` of a registry; "" elsewhere."""
+        return ""
+
+    def keep_beside(self, name: str, data: bytes) -> None:  # noqa: ARG002
+        """Keep a document beside a tree of files, under the tree's name with `name` behind it."""
         return
 
     def keep_claims(self, image: SealedImage, claims: Sequence[Claim]) -> None:  # noqa: ARG002

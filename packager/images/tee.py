@@ -42,6 +42,7 @@ from packager.images.claims import make_claims
 from packager.images.companion_blobs import TwinStream, check_digest, open_both, with_twin_digest
 from packager.images.compression import ZstdCompressor
 from packager.images.digest_index import DigestIndex, fingerprint_of
+from packager.images.file_digests import FileDigests
 from packager.images.known_layers import KnownLayers, compression_of, with_digests
 from packager.images.order import chains, is_cached, is_local, sending_order
 from packager.images.read_slots import ReadSlot
@@ -115,6 +116,7 @@ def write_image(
         trees=tuple(ref for sink, ref in refs if sink.tree_digests is not None),
         layers_known=transfer.known,
         layers_streamed=transfer.streamed,
+        files=transfer.files,
     )
 
 
@@ -154,6 +156,7 @@ class _Transfer:
         self._doubtful: set[int] = set()  # parts that were read without the rest of their file
         self.known = 0
         self.streamed = 0
+        self.files: dict[Blob, str] = {}  # SHA-256 of files that passed
 
     def all_layers(self, layers: Sequence[Layer]) -> tuple[Layer, ...]:
         """Transfer every layer to every sink; return the layers with their digests."""
@@ -353,6 +356,7 @@ class _Transfer:
             (alive if sink.tree_digests is None else plain)[sink] = writer
         broken: dict[ImageSink, Unavailable] = {}
         twin = TwinStream(layer.twin, twins, verify=self._verify)
+        files = FileDigests(layer.parts, self._index)
         done = 0
         try:
             twin.begin()
@@ -361,6 +365,7 @@ class _Transfer:
                     raise _Cancelled
                 hashed.update(chunk)
                 twin.feed(chunk)
+                files.feed(chunk)
                 feed(chunk, plain, broken)
                 feed(compressor.compress(chunk) if compressor else chunk, alive, broken)
                 done += len(chunk)
@@ -373,6 +378,7 @@ class _Transfer:
             check_digest(layer, digest)
             if layer.twin is not None and twin_digest:
                 check_digest(layer.twin, twin_digest)
+            self.files |= files.keep()
             # Before any output has it: who is killed in between must find it there.
             if position in self._parts - self._unproven:
                 self._doubtful.add(position)

@@ -53,8 +53,8 @@ def published(record: BuildRecord) -> BuildRecord:
     local = record.model.source == "local"
     fields["model"] = f"./{_last(request.model)}" if local else _without_path(request.model)
     fields["outputs"] = ()
-    fields["base"] = request.base and _base(request.base)
-    base = record.base.model_copy(update={"reference": _base(record.base.reference)})
+    fields["base"] = request.base and published_base(request.base)
+    base = record.base.model_copy(update={"reference": published_base(record.base.reference)})
     draft = record.draft and record.draft.model_copy(
         update={"name": _without_path(record.draft.name)}
     )
@@ -108,7 +108,7 @@ def _without_path(text: str) -> str:
     return text
 
 
-def _base(reference: str) -> str:
+def published_base(reference: str) -> str:
     """Return the base image's reference, of a layout without the directories above it."""
     scheme, colon, rest = reference.partition(":")
     if scheme in (LAYOUT, "tar"):

@@ -18,7 +18,7 @@ from packager.estimate.performance.measured import measured_starts
 from packager.estimate.sizing.nodes import refuse_unasked_nodes
 from packager.images.assemble import assemble_image, assemble_nothing, check_layers
 from packager.images.rootfs.placement import PlacedFiles
-from packager.images.trees.layers import with_tree
+from packager.images.trees.layers import with_files, with_tree
 from packager.optimize.steps.running import with_cache_healed
 from packager.optimize.steps.services import RunStep
 from packager.pipeline.base_files import BaseFiles
@@ -28,7 +28,7 @@ from packager.pipeline.finishing import finish_recipe
 from packager.pipeline.planned import make_decided, make_planned
 from packager.pipeline.planning.health import health_check
 from packager.pipeline.running import run_recipe, with_effective_shape, with_tools_installed
-from packager.pipeline.services import BuildServices
+from packager.pipeline.services import BuildServices, Documents
 from packager.pipeline.stages import FIRST_STAGES, Assembled, Planned, stages_of
 
 if TYPE_CHECKING:
@@ -96,6 +96,10 @@ def assemble(
     if tree_plan is not None:
         same = replace(tree_plan, shape=plan.shape)
         whole = with_tree(image, make_tree(served, results, services, plan=same))
+    elif services.with_sbom:
+        from packager.pipeline.sbom import hashed_files
+
+        whole = with_files(image, hashed_files(artifacts, serving))
     return Assembled(
         planned=served,
         artifacts=artifacts,
@@ -131,5 +135,23 @@ def build(request: BuildRequest, services: BuildServices) -> BuildRecord:
     seconds = time.monotonic() - started
     record = make_record(assembled, written, transfer, seconds=seconds, measured=services.measured)
     services.save(record)
-    services.attach(record, written.image)
+    services.attach(record, written.image, _describe(assembled, written, record, services))
     return record
+
+
+def _describe(
+    assembled: Assembled, written: Written, record: BuildRecord, services: BuildServices
+) -> Documents:
+    """Return the documents about an image that travel with it, by media type."""
+    if not services.with_sbom:
+        return {}
+    from packager.images.sbom.cyclonedx import MEDIA_CYCLONEDX, cyclonedx_document
+    from packager.images.signatures.statements import MEDIA_IN_TOTO
+    from packager.pipeline.provenance import make_provenance
+    from packager.pipeline.sbom import make_sbom, passed_digests
+
+    digest_of = passed_digests(written, services)
+    return {
+        MEDIA_CYCLONEDX: cyclonedx_document(make_sbom(assembled, written, services)),
+        MEDIA_IN_TOTO: make_provenance(assembled, record, digest_of),
+    }

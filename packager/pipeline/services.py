@@ -10,7 +10,7 @@ from packager.core.catalog import Accelerator, Rule
 from packager.core.checkpoint import QuantizedCheckpoint
 from packager.core.errors import NotFound
 from packager.core.facts import ContainerFacts
-from packager.core.image import BaseImage, ImageSpec, Platform, SealedImage, Written
+from packager.core.image import BaseImage, Blob, ImageSpec, Platform, SealedImage, Written
 from packager.core.instance import Instance
 from packager.core.measurement import MeasuredRun
 from packager.core.model import ModelFile, ModelFiles, ScaleValues, WeightsHeader
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from packager.core.training import TrainingReport
 
 
+Documents = Mapping[str, bytes]  # about an image, by media type
 # A published draft for a model there; drafts, as requests write them, that do not work, with why.
 KnownDraftOf = Callable[[ModelFiles, Instance, ContainerFacts, Mapping[str, str]], KnownChoice]
 
@@ -60,8 +61,13 @@ class BuildServices(StepServices):
     preflight: Callable[[], None]  # check the outputs before any work
     write: Callable[[ImageSpec], tuple[Written, Transfer]]
     save: Callable[[BuildRecord], None]
-    # Attach the record to the image wherever outputs keep such things; a failure is a warning.
-    attach: Callable[[BuildRecord, SealedImage], None] = lambda _record, _image: None
+    # Attach the record, and documents by media type, to the image wherever outputs keep such
+    # things; a failure is a warning, unless what failed is required.
+    attach: Callable[[BuildRecord, SealedImage, Documents], None] = lambda _record, _image, _: None
+    with_sbom: bool = True
+    # The SHA-256 of a file, or what its source states; "" where that takes reading it.
+    digest_of: Callable[[Blob, str], str] = lambda _blob, stated: stated
+    read_small: Callable[[ModelFile], bytes] = lambda _: b""  # a model card; empty if unreadable
     created: str  # creation time in the image, RFC 3339
     accelerator_of: Callable[[Instance], Accelerator]
     read_header: Callable[[ModelFile], WeightsHeader]  # of weights to be split, wherever they are

@@ -81,7 +81,13 @@ class BundleSink(ImageSink):
             self._write_index([*others, entry])
         return ImageRef(target=self._tag, name=self._tag, digest=image.digest)
 
-    def attach(self, image: SealedImage, artifacts: Sequence[Attached]) -> None:
+    def attach(
+        self,
+        image: SealedImage,
+        artifacts: Sequence[Attached],
+        *,
+        required: bool = False,  # noqa: ARG002
+    ) -> None:
         """Keep artifacts beside the image, and name them in `index.json`."""
         with explain_disk_errors(self._root):
             entries, blobs = with_attached(

@@ -106,6 +106,21 @@ from packager.pipeline.records import load_record
     is_flag=True,
     help="Omit the base's layers from oci: layouts, which then refer to the base's registry.",
 )
+@click.option(
+    "--sbom",
+    type=click.Choice(("attached", "required", "none")),
+    default="attached",
+    show_default=True,
+    help="Attach a list of all parts; `required` fails where a registry refuses it.",
+)
+@click.option(
+    "--sign",
+    default="",
+    metavar="KEY",
+    help="Sign image, SBOM and provenance with this private key: a file, env://NAME or "
+    "awskms://[ENDPOINT]/KEY.",
+)
+@click.option("--no-sbom", "sbom", flag_value="none", help="The same as --sbom none.")
 @click.option("--all", "all_targets", is_flag=True, help="Build all targets of packager.toml.")
 @click.option(
     "--locked",
@@ -246,7 +261,7 @@ def _take_settings(given: dict[str, Any]) -> dict[str, Any]:
     """
     same = (
         *("insecure_registries", "ca_file", "record_file", "catalog_file"),
-        *("restart", "sparse_base", "verify"),
+        *("restart", "sbom", "sign", "sparse_base", "verify"),
     )
     return {
         **take_cache_settings(given),

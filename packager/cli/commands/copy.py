@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import click
@@ -13,6 +14,7 @@ from packager.cli.terminal import note, note_lines, print_json, print_value, war
 from packager.cli.wiring.images import image_services_for
 from packager.cli.wiring.outputs import refuse_trees
 from packager.cli.wiring.settings import Settings, parse_output
+from packager.cli.wiring.signing import signer_for
 from packager.core.errors import UsageError
 from packager.core.events import StagesEvent
 from packager.core.image import Platform
@@ -29,11 +31,19 @@ view_option = click.option(
     "image with Docker's media types, which SageMaker wants.",
 )
 
+sign_option = click.option(
+    "--sign",
+    "key",
+    metavar="KEY",
+    help="Sign what is written with this private key: a file, env://NAME or awskms://….",
+)
+
 
 @click.command()
 @click.argument("source")
 @click.argument("outputs", metavar="DESTINATION...", nargs=-1, required=True)
 @view_option
+@sign_option
 @image_options
 @progress_options
 @format_option
@@ -41,6 +51,7 @@ def copy(
     source: str,
     outputs: tuple[str, ...],
     view: str | None,
+    key: str | None,
     platform: Platform,
     progress: str,
     quiet: bool,
@@ -58,6 +69,7 @@ def copy(
     packager copy --view weights REGISTRY/models/tiny:1 REGISTRY/models/tiny:1-weights
     """
     target, targets = parse_output(source), tuple(map(parse_output, outputs))
+    signer = signer_for(key, os.environ) if key else None
     with shown_progress(progress, quiet=quiet, as_json=output_format == "json") as on_event:
         on_event(StagesEvent(stages=("image", "layers", "publish")))
         tools = image_services_for(
@@ -71,6 +83,8 @@ def copy(
             view=VIEWS[view] if view else None,
         )
         attached = copy_attached(found, written, tools.attach, warn)
+        if signer is not None:
+            tools.sign(signer, VIEWS[view](found.image) if view else found.image, {})
     if output_format == "json":
         print_json(copy_document(found.image, written, transfer, view, attached))
         return
@@ -89,6 +103,7 @@ def copy(
 @click.argument("source")
 @click.argument("outputs", metavar="REGISTRY/REPOSITORY:TAG...", nargs=-1, required=True)
 @view_option
+@sign_option
 @image_options
 @progress_options
 @format_option

@@ -25,6 +25,12 @@ from packager.images.pull_hints import DISKS, Disk, PullHints, make_hints
 from packager.images.pull_report import hints_document, hints_report, pulled_layers
 from packager.images.report import inspect_document, inspect_report
 from packager.images.rootfs.report import files_document, files_report
+from packager.images.sbom.reading import (
+    attached_sbom,
+    incomplete_parts,
+    parse_sbom,
+    sbom_line,
+)
 from packager.images.stored import StoredImage
 from packager.pipeline.attached_record import attached_records
 from packager.pipeline.records import find_record, load_record, record_document
@@ -119,7 +125,13 @@ def inspect(
     document = inspect_document(found, others, seen)
     document["attached_records"] = [json.loads(record_document(record)) for record in records]
     document |= _measured_document(record)
-    later = (*_attached(records), *(_measured(record) if record is not None else ()))
+    listed = attached_sbom(opened)
+    parts = parse_sbom(listed, image) if listed else None
+    document["sbom"] = {"incomplete": incomplete_parts(parts)} if parts else None
+    later = (
+        *_attached(records, sbom_line(parts) if parts else ""),
+        *(_measured(record) if record is not None else ()),
+    )
     print_result(output_format, document, inspect_report(found, others, seen, later))
 
 
@@ -148,14 +160,16 @@ def _hints_of(image: StoredImage, bandwidth: float | None, disk: float | None) -
     return make_hints(pulled_layers(image), bandwidth or _BANDWIDTH, disks)
 
 
-def _attached(records: Sequence[BuildRecord]) -> Iterator[Section]:
-    """Yield the claims of attached records, each in one line."""
+def _attached(records: Sequence[BuildRecord], sbom: str) -> Iterator[Section]:
+    """Yield the claims of attached records, each in one line, and the SBOM's."""
     rows = []
     for record in records:
         steps = ", ".join(f"{step.name} by {step.tool}" for step in record.steps)
         made = f"{record.model.name} built by packager {record.packager_version}"
         said = f"a build record, unproven: {made}{', ' + steps if steps else ''}"
         rows.append(Pair("attached", said))
+    if sbom:
+        rows.append(Pair("attached", sbom))
     if rows:
         yield Section(key="attached", title="What is attached", parts=(Pairs(tuple(rows)),))
 

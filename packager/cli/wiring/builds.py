@@ -11,10 +11,10 @@ from packager.catalog.compatibility import rules
 from packager.catalog.models import quantized_checkpoints
 from packager.cli.plugins.contexts import BaseContext, SourceContext
 from packager.cli.plugins.tables import BASES, FAMILIES, SOURCES
+from packager.cli.wiring.attached import check_sbom, with_documents
 from packager.cli.wiring.bases import read_base
 from packager.cli.wiring.caches import OpenCache, past_runs, remember_lookups
 from packager.cli.wiring.outputs import (
-    attach_to_all,
     check_base_for,
     check_compression,
     kinds_of,
@@ -39,7 +39,7 @@ from packager.cli.wiring.texts import calibration_texts, evaluation_texts, read_
 from packager.core.errors import ModelRefused, NotReproduced, PackagerError, UsageError
 from packager.core.events import StepEvent, ignore, working
 from packager.core.files.atomic import check_place
-from packager.core.image import BaseImage, Blob, FileRange, Platform, SealedImage
+from packager.core.image import BaseImage, Blob, FileRange, Platform
 from packager.core.model import (
     HeadValues,
     ModelFile,
@@ -80,6 +80,7 @@ def services_for(settings: Settings) -> BuildServices:
         check_place(settings.record_file)
     check_compression(settings)
     warn_of_layer_format(settings)
+    check_sbom(settings)
     clients = registry_clients(settings)
     rows = CatalogRows(settings)
     reader = BlobReader((RegistryBlobs(clients), HubReader(), S3Reader()))
@@ -124,7 +125,6 @@ def services_for(settings: Settings) -> BuildServices:
         outputs=kinds_of(settings.outputs),
         write=lambda image: write_out(image, sinks, reader, settings),
         save=lambda record: _save(record, sinks, settings),
-        attach=lambda record, image: _attach(record, image, sinks, settings),
         created=repeat.created if repeat else created_time(settings.environment),
         find_draft=once_each(lambda reference: find_model(reference, settings, is_draft=True)),
         known_draft=rows.known_draft,
@@ -141,7 +141,7 @@ def services_for(settings: Settings) -> BuildServices:
         read_workload=cache(read_workload),
         read_training=report_beside,
     )
-    return _with_headers(services, settings)
+    return _with_headers(with_documents(services, settings, sinks, reader, index), settings)
 
 
 def _with_headers(services: BuildServices, settings: Settings) -> BuildServices:
@@ -211,18 +211,6 @@ def _save(record: BuildRecord, sinks: Sequence[ImageSink], settings: Settings) -
         beside=record_places(sinks),
     ):
         settings.on_warning(f"the image is there, a copy of its record is not: {failure.message}")
-
-
-def _attach(
-    record: BuildRecord, image: SealedImage, sinks: Sequence[ImageSink], settings: Settings
-) -> None:
-    from packager.pipeline.attached_record import record_artifact
-
-    artifact = record_artifact(record, image.manifest_descriptor)
-    if artifact is None:
-        settings.on_warning("the build record is too large to be attached to the image")
-        return
-    attach_to_all(sinks, image, (artifact,))
 
 
 def find_model(

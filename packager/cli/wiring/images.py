@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packager.cli.plugins.contexts import ReadContext
+from packager.cli.wiring.attached import sign_everywhere
 from packager.cli.wiring.bases import layer_reader
 from packager.cli.wiring.opened import open_with_event
 from packager.cli.wiring.outputs import (
@@ -25,10 +26,14 @@ from packager.core.references import ImageTarget, RegistryTarget
 from packager.images.blobs import BlobReader
 from packager.images.opened import OpenImage
 from packager.images.seen_blobs import SeenBlobs
+from packager.images.stored import StoredImage
 
 if TYPE_CHECKING:
     from packager.core.record import Transfer
     from packager.images.rootfs.tree import FileTree
+    from packager.images.signatures.keys import ImageSigner
+
+_TITLE = "org.opencontainers.image.title"  # label
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +45,8 @@ class ImageServices:
     write: Callable[[ImageSpec, SealedImage], tuple[Written, Transfer]]
     seen: Callable[[ImageTarget, Sequence[str]], Mapping[str, tuple[str, ...]]]  # by digest
     attach: Callable[[SealedImage, Sequence[Attached]], None]  # where outputs keep artifacts
+    # Sign an image, and documents about it by their media types, in every output.
+    sign: Callable[[ImageSigner, StoredImage, Mapping[str, bytes]], None]
     runnable_only: tuple[str, ...] = ()  # outputs that take no artifacts
 
 
@@ -59,6 +66,13 @@ def image_services_for(settings: Settings) -> ImageServices:
         ),
         write=lambda image, sealed: write_out(image, sinks, reader, settings, sealed=sealed),
         attach=lambda image, artifacts: attach_to_all(sinks, image, artifacts),
+        sign=lambda signer, image, documents: sign_everywhere(
+            signer,
+            sinks,
+            image.sealed,
+            documents,
+            otherwise=image.labels.get(_TITLE, "image"),
+        ),
         seen=lambda target, digests: _seen_in(target, digests, digests_file(settings)),
         runnable_only=tuple(
             output.text for output in settings.outputs if not traits_of(output).takes_artifacts

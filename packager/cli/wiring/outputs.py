@@ -135,11 +135,15 @@ def record_places(sinks: Iterable[ImageSink]) -> tuple[Path, ...]:
 
 
 def attach_to_all(
-    sinks: Iterable[ImageSink], image: SealedImage, artifacts: Sequence[Attached]
+    sinks: Iterable[ImageSink],
+    image: SealedImage,
+    artifacts: Sequence[Attached],
+    *,
+    required: bool = False,
 ) -> None:
     """Attach artifacts to the image wherever it is, in outputs that keep such things."""
     for sink in sinks:
-        sink.attach(image, artifacts)
+        sink.attach(image, artifacts, required=required)
 
 
 def preflight_all(sinks: Iterable[ImageSink]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from packager.cli.plugins.tables import FAMILIES, SINKS
 from packager.core.errors import UsageError
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from packager.optimize.steps.services import OnMiss
 
 EPOCH = "1970-01-01T00:00:00Z"
+
+
+SbomPolicy = Literal["attached", "required", "none"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,8 @@ class Settings:
     compression: Compression = "none"  # of the request, so that missing libraries are found early
     layer_format: LayerFormat = "plain"  # of the request
     verify: bool = False  # read every layer, whatever is known of it
+    sign: str = ""  # private key that signs images: a file, env://NAME, awskms://…
+    sbom: SbomPolicy = "attached"  # `required`: a build fails where an output does not keep it
     repeat: BuildRecord | None = None  # the record this build must reproduce
     on_event: EventSink = ignore
     on_warning: Callable[[str], None] = ignore

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
-from packager.core.errors import PackagerError
+from packager.core.errors import PackagerError, ProtocolFailed
+from packager.core.files.atomic import read_regular
 from packager.core.image import MEDIA_INDEX, MEDIA_MANIFEST, Attached
 from packager.images.attached import (
     DEEPEST,
@@ -22,6 +24,7 @@ from packager.images.attached import (
     longest_of,
     parse_artifact,
 )
+from packager.images.layout.blobs import WRITE_AGAIN
 from packager.images.oci import is_digest, parse_manifest, sha256
 from packager.images.signature_tags import merge_tagged, tagged_subject
 
@@ -77,6 +80,16 @@ def without_images(
         dropped += following
         gone = gone | {str(entry.get("digest")) for entry in following}
     return kept, dropped
+
+
+def small_blob(path: Path, digest: str, most: int) -> bytes:
+    """Read a document of a layout; raise `ProtocolFailed` for a damaged or missing one."""
+    data = b""
+    with suppress(OSError):
+        data = read_regular(path, most)
+    if sha256(data) != digest:
+        raise ProtocolFailed(f"blob {str(path)!r} is damaged", hint=WRITE_AGAIN)
+    return data
 
 
 def read_attached(

@@ -42,6 +42,7 @@ from packager.images.layout.artifacts import (
     KIND,
     REF_NAME,
     attached_to,
+    small_blob,
     with_attached,
     without_images,
 )
@@ -179,7 +180,13 @@ class LayoutSink(ImageSink):
         self._release()
         return ImageRef(target=self.target, name=f"oci:{self.root}:{self.tag}", digest=image.digest)
 
-    def attach(self, image: SealedImage, artifacts: Sequence[Attached]) -> None:
+    def attach(
+        self,
+        image: SealedImage,
+        artifacts: Sequence[Attached],
+        *,
+        required: bool = False,  # noqa: ARG002
+    ) -> None:
         """Keep artifacts beside the image, and name them in `index.json`."""
         with explain_disk_errors(self.root):
             self._enter()
@@ -199,15 +206,7 @@ class LayoutSink(ImageSink):
                 self._release()
 
     def _small_blob(self, digest: str, most: int) -> bytes:
-        """Read a document of the layout; raises `ProtocolFailed` for a damaged or missing one."""
-        data = b""
-        with suppress(OSError):
-            data = read_regular(self.path_of(digest), most)
-        if sha256(data) != digest:
-            raise ProtocolFailed(
-                f"blob {digest} in {str(self.root)!r} is damaged", hint=WRITE_AGAIN
-            )
-        return data
+        return small_blob(self.path_of(digest), digest, most)
 
     def abandon(self) -> None:
         """Remove what this build wrote and no image names: the index may have been replaced."""

@@ -121,6 +121,11 @@ class RegistrySink(ImageSink):
         """Return the digests of blobs that the registry took over from another repository."""
         return self._mounted
 
+    @property
+    def repository(self) -> str:
+        """Return what signatures name."""
+        return self._reference.name
+
     def preflight(self) -> None:
         """Check that the registry is there and lets us push, by opening an upload.
 
@@ -261,8 +266,14 @@ class RegistrySink(ImageSink):
                 + (f" ({error.hint})" if error.hint else "")
             )
 
-    def attach(self, image: SealedImage, artifacts: Sequence[Attached]) -> None:  # noqa: ARG002
-        """Attach artifacts to the image; a failure is a warning."""
+    def attach(
+        self,
+        image: SealedImage,  # noqa: ARG002
+        artifacts: Sequence[Attached],
+        *,
+        required: bool = False,
+    ) -> None:
+        """Attach artifacts to the image; a failure is a warning, unless they are required."""
         try:
             put_attached(self._client, self._reference.repository, artifacts, on_sent=self._count)
         except PackagerError as error:
@@ -270,6 +281,8 @@ class RegistrySink(ImageSink):
                 f"the image is in {self._reference.name!r}, what shall be attached to it is not: "
                 f"{error.message}" + (f" ({error.hint})" if error.hint else "")
             )
+            if required:
+                raise
 
     def _other_tags(self) -> list[str]:
         """The last few tags; most registries list them by name, so versions come in order."""

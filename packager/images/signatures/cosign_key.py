@@ -14,6 +14,7 @@ from typing import Any
 from artifact_cache.distribution import install_command
 from packager.core.documents import NotStrict, parse_object
 from packager.core.errors import UsageError
+from packager.images.signatures.key_faults import unusable_image_key
 
 _PEM = re.compile(
     rb"-----BEGIN ENCRYPTED (?:SIGSTORE|COSIGN) PRIVATE KEY-----(.+?)"
@@ -27,8 +28,6 @@ _R, _P = 8, 1
 
 def open_cosign_key(place: str, data: bytes, password: str) -> bytes:
     """Return the private key, PKCS #8 in DER; raise `UsageError` without repeating it."""
-    from packager.images.signatures.keys import unusable_image_key
-
     try:
         from nacl.exceptions import CryptoError
         from nacl.secret import SecretBox

@@ -12,20 +12,24 @@ can read is refused, and no message contains a key or its password.
 from __future__ import annotations
 
 import base64
-import hashlib
 import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from artifact_cache.distribution import install_command
-from packager.core.errors import NotFound, UsageError
+from packager.core.errors import NotFound
+from packager.images.signatures.key_faults import (
+    KMS,
+    hint_of,
+    need_cryptography,
+    unusable_image_key,
+)
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
-KMS, VARIABLE = "awskms://", "env://"
+VARIABLE = "env://"
 PASSWORD = "COSIGN_PASSWORD"  # of a cosign key file, as cosign itself reads it
 _LONGEST = 64 * 1024
 _COSIGN = (b"ENCRYPTED SIGSTORE PRIVATE KEY", b"ENCRYPTED COSIGN PRIVATE KEY")
@@ -47,13 +51,6 @@ class ImageSigner(Protocol):
     def sign(self, message: bytes) -> bytes:
         """Return the signature of a message."""
         ...
-
-
-def unusable_image_key(place: str, reason: str, hint: str = "") -> UsageError:
-    """Return an error: a key that cannot, or must not, sign images."""
-    return UsageError(
-        f"the key {place!r} cannot sign images: {reason}", hint=hint, code="UnusableImageKey"
-    )
 
 
 def load_image_signer(place: str, environment: Mapping[str, str]) -> ImageSigner:
@@ -96,11 +93,6 @@ class FileSigner:
         from cryptography.hazmat.primitives.hashes import SHA256
 
         return self._private.sign(message, ECDSA(SHA256(), deterministic_signing=True))
-
-
-def hint_of(public_der: bytes) -> str:
-    """Return what cosign's bundles call a public key."""
-    return base64.b64encode(hashlib.sha256(public_der).digest()).decode()
 
 
 def public_pem(public_der: bytes) -> str:
@@ -170,17 +162,6 @@ def make_image_key(path: Path) -> bytes:
     except OSError as error:
         raise unusable_image_key(str(path), (error.strerror or str(error)).lower()) from error
     return FileSigner(str(path), private).public_der
-
-
-def need_cryptography() -> None:
-    """Raise `UsageError` where the extra for signatures is not installed."""
-    try:
-        import cryptography  # noqa: F401
-    except ImportError as error:
-        raise UsageError(
-            "signing images needs the package cryptography, which is not installed",
-            hint=f"install it with `{install_command('cryptography', 'signing')}`",
-        ) from error
 
 
 def _read(path: Path) -> bytes:

@@ -12,7 +12,12 @@ from typing import Any
 
 from artifact_cache.distribution import install_command
 from packager.core.errors import UsageError
-from packager.images.signatures.keys import KMS, hint_of, need_cryptography, unusable_image_key
+from packager.images.signatures.key_faults import (
+    KMS,
+    hint_of,
+    need_cryptography,
+    unusable_image_key,
+)
 
 _PLACE = re.compile(
     r"awskms://(?P<endpoint>[A-Za-z0-9.-]+(?::\d{1,5})?)?/(?P<key>[A-Za-z0-9:/_-]{1,2048})"

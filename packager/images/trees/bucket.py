@@ -139,6 +139,11 @@ class TreeBucket:
         self._uploads.close()
         return None
 
+    def keep_beside(self, name: str, data: bytes) -> None:
+        """Write a document beside the tree's prefix; a tree that is the bucket has no beside."""
+        if place := self._prefix.rstrip("/"):
+            self._bucket.put(f"{place}.{name}", data, "application/json")
+
     def abandon(self) -> None:
         """Leave what was sent: the next build need not send it again."""
         self._uploads.close()

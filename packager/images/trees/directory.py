@@ -24,6 +24,7 @@ from packager.core.files.atomic import (
     explain_disk_errors,
     read_regular,
     sync_directory,
+    write_atomically,
 )
 from packager.core.image import Blob, FileRange, ModelTree, TreeFile
 from packager.core.text import escape_text
@@ -126,6 +127,11 @@ class TreeDirectory:
                 self._replace()
             self._remove_work()
         self._release()
+
+    def keep_beside(self, name: str, data: bytes) -> None:
+        """Write a document beside the directory, which holds the tree alone."""
+        with explain_disk_errors(self._root):
+            write_atomically(self._root.with_name(f"{self._root.name}.{name}"), data)
 
     def abandon(self) -> None:
         """Remove what was gathered. A build that is killed leaves it to the next one."""

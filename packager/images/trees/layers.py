@@ -6,7 +6,7 @@ are layers of their own, which no image has.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from packager.core.image import (
@@ -26,20 +26,33 @@ _Place = tuple[int, int]  # position of the layer, offset in its blob
 
 def with_tree(image: ImageSpec, tree: ModelTree) -> ImageSpec:
     """Return the image with a tree beside it; what both have is read once."""
-    places = dict(_places(image.layers))
+    layers, rest = _with_parts(image.layers, tree.files)
+    return replace(image, layers=layers, tree=tree, beside=tuple(map(file_layer, rest)))
+
+
+def with_files(image: ImageSpec, files: Iterable[TreeFile]) -> ImageSpec:
+    """Return the image with the places of files in its layers, so that each gets its digest."""
+    return replace(image, layers=_with_parts(image.layers, files)[0])
+
+
+def _with_parts(
+    layers: tuple[Layer, ...], files: Iterable[TreeFile]
+) -> tuple[tuple[Layer, ...], list[TreeFile]]:
+    """Return the layers with the files that are in them, and the files that are in none."""
+    places = dict(_places(layers))
     parts: dict[int, list[TreePart]] = {}
-    alone: list[Layer] = []
-    for file in tree.files:
+    rest: list[TreeFile] = []
+    for file in files:
         found = _find(file, places)
         if found is None:
-            alone.append(file_layer(file))
+            rest.append(file)
         else:
             parts.setdefault(found[0], []).append(TreePart(file=file, offset=found[1]))
-    layers = tuple(
+    with_them = tuple(
         replace(layer, parts=tuple(sorted(parts.get(at, ()), key=lambda part: part.offset)))
-        for at, layer in enumerate(image.layers)
+        for at, layer in enumerate(layers)
     )
-    return replace(image, layers=layers, tree=tree, beside=tuple(alone))
+    return with_them, rest
 
 
 def file_layer(file: TreeFile) -> Layer:
@@ -67,7 +80,7 @@ def _places(layers: tuple[Layer, ...]) -> Iterator[tuple[Segment, _Place]]:
 
 def _find(file: TreeFile, places: dict[Segment, _Place]) -> _Place | None:
     """Return where a layer holds the file: its ranges one after another, inline bytes between."""
-    if isinstance(file.blob.segments[-1], Inline):
+    if not file.blob.segments or isinstance(file.blob.segments[-1], Inline):
         return None
     found: set[_Place] = set()
     before = 0

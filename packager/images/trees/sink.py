@@ -70,6 +70,10 @@ class TreeStore(Protocol):
         """Clean up what a rerun could not use. Never raises."""
         ...
 
+    def keep_beside(self, name: str, data: bytes) -> None:
+        """Write a document beside the tree, which is no file of it."""
+        ...
+
     @property
     def bytes_sent(self) -> int:
         """Return the bytes sent over a network so far."""
@@ -136,6 +140,10 @@ class TreeSink(ImageSink):
         self._store.publish(image.tree)
         digest = f"sha256:{hashlib.sha256(image.tree).hexdigest()}"
         return ImageRef(target=self.target, name=self._store.name, digest=digest)
+
+    def keep_beside(self, name: str, data: bytes) -> None:
+        """Write a document beside the tree: `DIR.sbom.cdx.json`."""
+        self._store.keep_beside(name, data)
 
     def abandon(self) -> None:
         """Leave what another build can use."""

@@ -69,9 +69,9 @@ def test_the_record_changes_no_digest_and_adds_no_image(packager: Packager, tmp_
 
     index = json.loads((tmp_path / "out" / "index.json").read_text())
     assert len(index["manifests"]) == 1
-    assert re.fullmatch(
-        "sha256:[0-9a-f]{64}", index["manifests"][0]["annotations"]["dev.packager.attached"]
-    )
+    named = index["manifests"][0]["annotations"]["dev.packager.attached"].split()
+    assert len(named) == 3  # record, SBOM, provenance
+    assert all(re.fullmatch("sha256:[0-9a-f]{64}", one) for one in named)
 
 
 def test_building_again_attaches_nothing_more(packager: Packager, registry: FakeRegistry) -> None:
@@ -105,7 +105,7 @@ def test_copies_take_the_record_along(packager: Packager, registry: FakeRegistry
             for place in (f"{registry.host}/a:1", f"{other.host}/b:1", "oci:back")
         ]
 
-    assert json.loads(to_registry.out)["attached"] == 1
+    assert json.loads(to_registry.out)["attached"] == 3
     assert [[record["digest"] for record in records] for records in found] == [[digest]] * 3
 
 
@@ -133,7 +133,8 @@ def test_what_others_attached_travels_along_and_claims_do_not(packager: Packager
             if name == "b"
         ]
 
-    assert sorted(filter(None, copied)) == [kind, MEDIA_RECORD]
+    ours = ["application/vnd.cyclonedx+json", "application/vnd.in-toto+json", MEDIA_RECORD]
+    assert sorted(filter(None, copied)) == sorted([kind, *ours])
 
 
 @cases("an_unreadable_record_is_as_good_as_missing")
@@ -173,7 +174,7 @@ def test_a_layout_of_another_tool_names_artifacts_as_entries(
     built(packager, "--output", "oci:out")
     path = tmp_path / "out" / "index.json"
     index = json.loads(path.read_text())
-    digest = index["manifests"][0]["annotations"].pop("dev.packager.attached")
+    digest = index["manifests"][0]["annotations"].pop("dev.packager.attached").split()[0]
     entry = {"mediaType": MEDIA_MANIFEST, "digest": digest, "size": 1}
     index["manifests"] = [{**entry, "artifactType": MEDIA_RECORD}, index["manifests"][0]]
     del index["manifests"][1]["annotations"]

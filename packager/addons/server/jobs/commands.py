@@ -39,6 +39,7 @@ WITHOUT_FORMAT = frozenset(
         ("base", "build"),
         ("completion",),
         ("jobs", "render"),
+        ("keys", "make"),
         ("neo",),
         ("warm", "render", "kubernetes"),
     }

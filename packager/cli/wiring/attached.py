@@ -1,0 +1,130 @@
+"""What a build attaches to an image, and keeps beside a tree: record, SBOM, signatures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from packager.cli.wiring.outputs import attach_to_all, traits_of
+from packager.cli.wiring.settings import Settings
+from packager.cli.wiring.signing import signed, signer_for, statements_of
+from packager.core.errors import PackagerError, UsageError
+from packager.core.image import Attached, Blob, SealedImage
+from packager.core.model import ModelFile
+from packager.core.ports import ImageSink
+from packager.core.version import __version__
+from packager.images.attached import VERSION, attach_document
+from packager.images.blobs import BlobReader
+from packager.images.digest_index import DigestIndex
+from packager.images.file_digests import known_digest
+from packager.images.signatures.keys import ImageSigner
+from packager.models.model_card import MAX_CARD_BYTES
+from packager.pipeline.services import BuildServices
+
+if TYPE_CHECKING:
+    from packager.core.record import BuildRecord
+
+# The ends of the names that documents have beside a tree of files.
+_BESIDE = {
+    "application/vnd.cyclonedx+json": "sbom.cdx.json",
+    "application/vnd.in-toto+json": "provenance.json",
+}
+
+
+def check_sbom(settings: Settings) -> None:
+    """Refuse outputs that cannot keep an SBOM or a signature, and keys that cannot sign."""
+    required = "--sbom is required" if settings.sbom == "required" else ""
+    if settings.sign:
+        signer_for(settings.sign, settings.environment)
+        required = "--sign is given"
+    for output in settings.outputs if required else ():
+        traits = traits_of(output)
+        if not traits.takes_artifacts and (settings.sign or not traits.holds_tree):
+            raise UsageError(
+                f"{output.text!r} keeps nothing beside an image, and {required}",
+                hint="name an oci: layout or a registry alone, or leave the option out",
+            )
+
+
+def with_documents(
+    services: BuildServices,
+    settings: Settings,
+    sinks: Sequence[ImageSink],
+    reader: BlobReader,
+    index: DigestIndex,
+) -> BuildServices:
+    """Return the services with those that describe and sign what was written."""
+    return replace(
+        services,
+        attach=lambda record, image, documents: attach_documents(
+            record, image, documents, sinks, settings
+        ),
+        with_sbom=settings.sbom != "none",
+        digest_of=lambda blob, stated: known_digest(blob, stated, index),
+        read_small=lambda file: read_small(file, reader),
+    )
+
+
+def attach_documents(
+    record: BuildRecord,
+    image: SealedImage,
+    documents: Mapping[str, bytes],
+    sinks: Sequence[ImageSink],
+    settings: Settings,
+) -> None:
+    """Attach the record and the documents to the image, and keep documents beside trees."""
+    from packager.pipeline.attached_record import record_artifact
+
+    for kind, data in documents.items():
+        for sink in sinks:
+            sink.keep_beside(_BESIDE[kind], data)
+    if not record.images:
+        return
+    found = record_artifact(record, image.manifest_descriptor)
+    if found is None:
+        settings.on_warning("the build record is too large to be attached to the image")
+    others = [
+        attach_document(image.manifest_descriptor, data, kind, {VERSION: __version__})
+        for kind, data in documents.items()
+    ]
+    artifacts: list[Attached] = [*([found] if found else []), *others]
+    attach_to_all(sinks, image, artifacts, required=settings.sbom == "required")
+    if settings.sign:
+        sign_everywhere(
+            signer_for(settings.sign, settings.environment),
+            sinks,
+            image,
+            documents,
+            otherwise=record.served_name,
+        )
+
+
+def sign_everywhere(
+    signer: ImageSigner,
+    sinks: Sequence[ImageSink],
+    image: SealedImage,
+    documents: Mapping[str, bytes],
+    *,
+    otherwise: str,
+) -> None:
+    """Sign the image and documents about it in each output; raise where one keeps no signature.
+
+    A signature names the repository that it is for; in a layout it is for `otherwise`.
+    """
+    for sink in sinks:
+        statements = statements_of(documents, image, otherwise)
+        made = signed(signer, image, sink.repository or otherwise, statements)
+        sink.attach(image, made, required=True)
+
+
+def read_small(file: ModelFile, reader: BlobReader) -> bytes:
+    """Return a small file's bytes; none of one that is long or cannot be read."""
+    if file.size > MAX_CARD_BYTES:
+        return b""
+    content = file.content
+    blob = content if isinstance(content, Blob) else Blob((content,))
+    try:
+        return b"".join(bytes(chunk) for chunk in reader.chunks(blob))
+    except (PackagerError, OSError):
+        return b""

@@ -1,0 +1,136 @@
+"""Signing by command: what is signed, where it is, and that others' words are not."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+from packager.core.image import MEDIA_MANIFEST, Descriptor
+from packager.images.attached import attach_document
+from packager.images.signatures.forms import MEDIA_BUNDLE
+from tests.support.commandline import TINY, Packager
+from tests.support.doubles.registry import FakeRegistry, sha256
+
+BUILD = ("build", str(TINY), "--instance", "local", "--base", "scratch", "--quiet")
+TYPES = {
+    "https://sigstore.dev/cosign/sign/v1",
+    "https://cyclonedx.org/bom",
+    "https://slsa.dev/provenance/v1",
+}
+
+
+def run(packager: Packager, *words: str) -> str:
+    done = packager(*words)
+    assert done.status == 0, done.err
+    return done.out
+
+
+def bundles_in(registry: FakeRegistry, repository: str) -> list[dict[str, Any]]:
+    """The statements in the bundles of a repository."""
+    found = []
+    for (name, pointer), (_, data) in registry.manifests.items():
+        manifest = json.loads(data)
+        if name == repository and manifest.get("artifactType") == MEDIA_BUNDLE:
+            assert pointer == sha256(data)
+            bundle = json.loads(registry.blobs[repository, manifest["layers"][0]["digest"]])
+            found.append(json.loads(base64.b64decode(bundle["dsseEnvelope"]["payload"])))
+    return found
+
+
+def test_a_build_signs_image_sbom_and_provenance_once(packager: Packager) -> None:
+    run(packager, "keys", "make", "image", "--to", "key.pem")
+    with FakeRegistry(referrers=True) as registry:
+        outputs = ("--output", f"{registry.host}/a:1", "--output", "oci:out")
+        for _ in range(2):
+            out = run(packager, *BUILD, *outputs, "--sign", "key.pem")
+        digest = out.splitlines()[0].rpartition("@")[2]
+        statements = bundles_in(registry, "a")
+        tag = digest.replace(":", "-")
+        simple = json.loads(registry.manifests["a", f"{tag}.sig"][1])
+        attested = json.loads(registry.manifests["a", f"{tag}.att"][1])
+        payload = json.loads(registry.blobs["a", simple["layers"][0]["digest"]])
+        host = registry.host
+
+    assert {one["predicateType"] for one in statements} == TYPES
+    assert len(statements) == len(TYPES)
+    assert all(one["subject"][0]["digest"]["sha256"] == digest[7:] for one in statements)
+    assert payload["critical"]["identity"]["docker-reference"] == f"{host}/a"
+    assert payload["critical"]["image"]["docker-manifest-digest"] == digest
+    assert (len(simple["layers"]), len(attested["layers"])) == (1, 2)
+
+
+def test_what_others_attached_is_not_signed(packager: Packager) -> None:
+    run(packager, "keys", "make", "image")
+    with FakeRegistry(referrers=True) as registry:
+        place = f"{registry.host}/a:1"
+        digest = run(packager, *BUILD, "--no-sbom", "--output", place).strip().rpartition("@")[2]
+        theirs = {
+            "bomFormat": "CycloneDX",
+            "metadata": {
+                "tools": {"components": [{"name": "theirs"}]},
+                "component": {
+                    "type": "container",
+                    "bom-ref": "x",
+                    "name": "x",
+                    "version": digest,
+                },
+            },
+        }
+        subject = Descriptor(media_type=MEDIA_MANIFEST, digest=digest, size=1)
+        kind = "application/vnd.cyclonedx+json"
+        made = attach_document(subject, json.dumps(theirs).encode(), kind)
+        for blob in made.blobs:
+            registry.put("a", blob)
+        registry.put_manifest("a", sha256(made.manifest), made.manifest, MEDIA_MANIFEST)
+
+        run(packager, "sign", place)
+        signed = [one["predicateType"] for one in bundles_in(registry, "a")]
+        run(packager, "sign", place, "--attest")
+        attested = [one["predicateType"] for one in bundles_in(registry, "a")]
+
+    assert signed == ["https://sigstore.dev/cosign/sign/v1"]
+    assert sorted(attested) == ["https://cyclonedx.org/bom", *signed]
+
+
+def test_a_push_signs_what_it_writes(packager: Packager) -> None:
+    run(packager, "keys", "make", "image", "--to", "key.pem")
+    run(packager, *BUILD, "--output", "oci:out")
+    with FakeRegistry() as registry:
+        run(packager, "push", "oci:out", f"{registry.host}/a:1", "--sign", "key.pem", "--quiet")
+        assert any(pointer.endswith(".sig") for _, pointer in registry.manifests)
+
+
+def test_a_key_that_others_can_read_is_refused(packager: Packager, tmp_path: Path) -> None:
+    run(packager, "keys", "make", "image", "--to", "key.pem")
+    secret = (tmp_path / "key.pem").read_text().splitlines()[1]
+    (tmp_path / "key.pem").chmod(0o644)
+
+    done = packager(*BUILD, "--output", "oci:out", "--sign", "key.pem")
+
+    assert (done.status, (tmp_path / "out").exists()) == (2, False)
+    assert "others may read" in done.err
+    assert secret not in done.err
+
+
+def test_an_output_that_keeps_no_signature_is_refused(packager: Packager) -> None:
+    run(packager, "keys", "make", "image", "--to", "key.pem")
+
+    done = packager(*BUILD, "--output", "dir:tree", "--sign", "key.pem")
+
+    assert (done.status, "keeps nothing beside an image" in done.err) == (2, True)
+
+
+def test_keys_are_listed_made_and_explained(packager: Packager) -> None:
+    public = run(packager, "keys", "make", "image")
+    run(packager, "keys", "make", "cache")
+    run(packager, "keys", "make", "claims")
+
+    listed = json.loads(run(packager, "keys", "list", "--format", "json"))["keys"]
+    explained = json.loads(run(packager, "keys", "explain", "--format", "json"))
+
+    assert {row["kind"] for row in listed if row["id"]} == {"image", "cache", "claims"}
+    assert set(explained) == {"image", "cache", "claims"}
+    assert run(packager, "keys", "public") == public
+    assert packager("keys", "make", "image").status == 2
