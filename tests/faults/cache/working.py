@@ -51,10 +51,13 @@ class OldBuild(Build):
 
 
 def publish_straight(store: LocalStore, wanted: KeyDocument, content: bytes, at: Path) -> None:
-    """Publish past the lock of the key, as another machine would."""
-    at.mkdir()
-    OldBuild(content)(at)
-    entry = described(at, wanted).model_copy(update={"built_at": int(time.time())})
+    """Publish past the lock of the key, as another machine would; its own disk may fail, too."""
+    try:
+        at.mkdir()
+        OldBuild(content)(at)
+        entry = described(at, wanted).model_copy(update={"built_at": int(time.time())})
+    except OSError:
+        return
     store.put(entry, at)
 
 
