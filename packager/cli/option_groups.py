@@ -36,7 +36,13 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("--min-top1", "--max-ppl-increase"),
     ),
     "Drafts": ("--draft", "--speculative-tokens"),
-    "Adapters": ("--adapter", "--adapters", "--max-adapters", "--allow-runtime-adapters"),
+    "Adapters": (
+        "--adapter",
+        "--adapters",
+        "--merge-adapter",
+        "--max-adapters",
+        "--allow-runtime-adapters",
+    ),
     "Engine": (
         *("--engine-option", "--load-format", "--tool-call-parser", "--reasoning-parser", "--env"),
         *("--compile", "--no-compile-on-miss"),

@@ -69,5 +69,6 @@ class Facts:
     workload: Workload = QUESTIONS  # the requests that are planned for
     writes_tree: bool = False  # mounted weights are those of a tree that the build writes
     adapters: tuple[Adapter, ...] = ()  # in the order of their names
+    merged: Adapter | None = None  # that the model's weights hold already
     # The server's variables that engines read; those of a server that others configured.
     environment: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))

@@ -65,8 +65,8 @@ class Sources(Protocol):
     """The bytes that a maker is given."""
 
     @property
-    def places(self) -> tuple[FileRange | RemoteRange, ...]:
-        """Return where they are."""
+    def places(self) -> tuple[Place, ...]:
+        """Return where they are, or what they are made of."""
         ...
 
     @property
@@ -98,11 +98,21 @@ class Computed:
     """`length` bytes, from `offset`, of what `maker` makes of the bytes of `sources`."""
 
     maker: Maker
-    sources: tuple[FileRange | RemoteRange, ...]
+    sources: tuple[Place, ...]
     offset: int = 0
     length: int
 
+    @property
+    def ranges(self) -> Iterator[FileRange | RemoteRange]:
+        """Yield the ranges of files that are read for it, in order."""
+        for source in self.sources:
+            if isinstance(source, Computed):
+                yield from source.ranges
+            else:
+                yield source
 
+
+Place = FileRange | RemoteRange | Computed  # bytes that something else is computed of
 Segment = Inline | FileRange | RemoteRange | Computed
 
 
@@ -126,7 +136,7 @@ class Blob:
         """Yield the ranges of files that are read for it, in order."""
         for segment in self.segments:
             if isinstance(segment, Computed):
-                yield from segment.sources
+                yield from segment.ranges
             elif not isinstance(segment, Inline):
                 yield segment
 

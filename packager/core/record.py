@@ -156,6 +156,7 @@ class BuildRecord(NotebookValue, StrictDocument):
     model: RecordedModel
     draft: RecordedDraft | None = None
     adapters: tuple[RecordedAdapter, ...] = ()
+    merged_adapter: RecordedAdapter | None = None  # that the weights hold
     base: RecordedBase
     family: str
     engine: str

@@ -197,6 +197,11 @@ class BuildRequest(BaseModel):
             description="directory of LoRA adapters, each in a directory of its name",
         )
     )
+    merge_adapter: Annotated[str, CommandOption(metavar="NAME")] | None = Field(
+        default=None,
+        description="name of an adapter that is folded into the model's weights while they are "
+        "read, in place of being served beside them",
+    )
     max_adapters: Annotated[int, Field(ge=1, le=MOST_ADAPTERS)] | None = Field(
         default=None,
         description="LoRA adapters on the devices at once; all of them by default, at most 4; the "

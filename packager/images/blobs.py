@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from packager.core.errors import CachedFileChanged, PackagerError
 from packager.core.files.opening import FileUnreadable, SourceChanged, open_range
-from packager.core.image import Blob, Computed, FileRange, Inline, RemoteRange
+from packager.core.image import Blob, Computed, FileRange, Inline, Place, RemoteRange
 from packager.core.ports import RemoteReader
 
 __all__ = ["CHUNK", "BlobReader", "FileUnreadable", "SourceChanged"]
@@ -146,7 +146,7 @@ class _Sources:
     """Sources of one segment, for its maker."""
 
     reader: BlobReader
-    places: tuple[FileRange | RemoteRange, ...]
+    places: tuple[Place, ...]
     memo: dict[object, float]
 
     def read(self, number: int) -> Iterator[memoryview]:

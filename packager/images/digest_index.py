@@ -20,7 +20,7 @@ import hashlib
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -127,19 +127,27 @@ class StateDatabase:
             base.executemany(statement, rows)
 
 
+def _with_sources(segment: Segment) -> Iterator[Segment]:
+    """Yield a segment and what it is computed of.
+
+    A maker has read the source that counts in order, or compared what it read.
+    """
+    if not isinstance(segment, Computed):
+        yield segment
+        return
+    yield segment
+    for source in segment.sources:
+        for one in _with_sources(source):
+            yield replace(one, in_order=True) if isinstance(one, RemoteRange) else one
+
+
 def fingerprint_of(blob: Blob) -> Fingerprint | None:
     """Describe a blob without reading it; None when a file is gone or a remote is not pinned."""
     parts: list[list[str | int]] = []
     newest = 0
     segments: list[Segment] = []
     for segment in blob.segments:
-        segments.append(segment)
-        if isinstance(segment, Computed):
-            # Its maker has read the one that counts in order, or compared what it read.
-            segments += [
-                replace(one, in_order=True) if isinstance(one, RemoteRange) else one
-                for one in segment.sources
-            ]
+        segments += _with_sources(segment)
     for segment in segments:
         match segment:
             case Computed(maker=maker, sources=sources, offset=offset, length=length):

@@ -77,8 +77,7 @@ def _made(segment: Segment) -> str | list[Any]:
         return sha256(segment.data)
     taken: list[Any] = [segment.offset, segment.length]
     if isinstance(segment, Computed):
-        ranges = ([one.offset, one.length] for one in segment.sources)
-        return [segment.maker.identity, *taken, *ranges]
+        return [segment.maker.identity, *taken, *map(_made, segment.sources)]
     return taken
 
 

@@ -122,7 +122,8 @@ def read_weights_header(file: ModelFile, read: Callable[[Blob], bytes]) -> Weigh
 
 
 def _first(file: ModelFile, offset: int, length: int) -> Blob:
-    content = file.content
+    whole = file.content  # one that was described anew has the header that it had
+    content = whole.segments[0] if isinstance(whole, Blob) else whole
     if isinstance(content, RemoteRange):
         return Blob((replace(content, offset=offset, length=length, in_order=True),))
     assert isinstance(content, FileRange)

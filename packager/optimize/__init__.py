@@ -1,4 +1,4 @@
-"""Techniques and their steps: quantize, compile, drafts, evaluate; tools, cache, keys.
+"""Techniques and their steps: quantize, merge, compile, drafts, evaluate; tools, cache, keys.
 
-Others import `cache`, `compile`, `drafts`, `evaluate`, `keys`, `quantize`, `steps`.
+Others import `cache`, `compile`, `drafts`, `evaluate`, `keys`, `merge`, `quantize`, `steps`.
 """

@@ -30,7 +30,7 @@ from packager.optimize.drafts.request import AUTO as AUTO_DRAFT
 from packager.optimize.quantize.method import AUTO, NONE, choose_method, methods_to_try
 from packager.optimize.steps.devices import refuse_missing_gpus, threads_for
 from packager.optimize.steps.gpus import check_gpu_use
-from packager.pipeline.adapters import take_adapters
+from packager.pipeline.adapters import take_adapters, with_merged
 from packager.pipeline.planning.planner import make_plan
 from packager.pipeline.planning.recipe import make_recipe, needed_tools, quantizer_of
 from packager.pipeline.planning.requested import target_of
@@ -184,11 +184,10 @@ def _objections(plan: Plan, facts: Facts, planning: PlannerServices) -> Iterator
 def _with_files(decided: Decided, facts: Facts, services: BuildServices) -> Facts:
     """Replace a model and a draft that were known by their headers by their files."""
     draft = facts.draft and find_requested_draft(facts.draft_request, services.find_draft)
-    adapters = take_adapters(facts, services)
-    found = replace(facts, draft=draft, adapters=adapters)
-    if not decided.is_peeked:
+    found = take_adapters(replace(facts, draft=draft), services)
+    if not decided.is_peeked and found.merged == facts.merged:
         return found
-    model = services.find_model(decided.reference)
+    model = with_merged(services.find_model(decided.reference), found.merged, services)
     return replace(found, model=model, scales=services.read_scales(model))
 
 

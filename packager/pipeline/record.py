@@ -50,7 +50,7 @@ RUNNING = frozenset(("gpus", "threads", *PLACES))
 # What is served under one name is one image, whether the name was asked for or is the model's,
 # and the plain form of an image is the same with another form beside it or without.
 _UNLABELLED = {"model", "base", "outputs", "draft", "served_name", "layer_format"}
-_UNLABELLED |= {"base_files", "adapters", "adapters_dir", *MEASURING, *RUNNING}
+_UNLABELLED |= {"base_files", "adapters", "adapters_dir", "merge_adapter", *MEASURING, *RUNNING}
 
 
 def make_labels(facts: Facts, plan: Plan) -> Mapping[str, str]:
@@ -78,6 +78,8 @@ def make_labels(facts: Facts, plan: Plan) -> Mapping[str, str]:
         record["draft"] = draft_of(plan.draft)
     if facts.adapters:
         record["adapters"] = [adapter_entry(one) for one in facts.adapters]
+    if facts.merged is not None:
+        record["merged_adapter"] = adapter_entry(facts.merged)
     return {
         "org.opencontainers.image.title": plan.served_name,
         "org.opencontainers.image.base.digest": facts.base.digest,
@@ -112,6 +114,9 @@ def make_record(
         draft=RecordedDraft.model_validate(draft_of(plan.draft)) if plan.draft else None,
         adapters=tuple(
             RecordedAdapter.model_validate(adapter_entry(one)) for one in facts.adapters
+        ),
+        merged_adapter=(
+            RecordedAdapter.model_validate(adapter_entry(facts.merged)) if facts.merged else None
         ),
         base=RecordedBase(
             reference=base.reference, digest=base.digest, platform=str(base.platform)

@@ -19,7 +19,7 @@ from packager.core.version import __version__
 from packager.core.workload import WORKLOADS, Workload, parse_workload
 from packager.optimize.drafts.request import parse_draft, spelled_kind
 from packager.optimize.quantize.method import NONE
-from packager.pipeline.adapters import find_adapters
+from packager.pipeline.adapters import find_adapters, merged_name, with_merged
 from packager.pipeline.services import BuildServices
 
 
@@ -44,13 +44,16 @@ def resolve(
     samples = find_samples(request, services)
     evaluation = _find_evaluation(request, samples, services)
     adapters = find_adapters(request, services)
-    model = find_model()
+    model = with_merged(find_model(), adapters.merged, services)
+    named = request.model_copy(update={"instance": instance.name, **adapters.fields})
+    if adapters.merged is not None and request.served_name is None:
+        named = named.model_copy(update={"served_name": merged_name(model, adapters.merged)})
     draft_request = parse_draft_request(request.draft, services.parse_model_reference)
     draft = find_requested_draft(draft_request, draft_finder(services))
     return Facts(
         # Names such as `g5.xlarge` and `8xh100` are recorded resolved: the record is part of the
         # image.
-        request=request.model_copy(update={"instance": instance.name, **adapters.fields}),
+        request=named,
         model=model,
         instance=instance,
         container=container,
@@ -66,6 +69,7 @@ def resolve(
         workload=workload,
         writes_tree=services.outputs != "images",
         adapters=adapters.found,
+        merged=adapters.merged,
     )
 
 

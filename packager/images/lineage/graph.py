@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Literal, get_args
 
 NodeKind = Literal[
-    "data", "model", "draft", "base", "step", "artifact",
+    "data", "model", "adapter", "draft", "base", "step", "artifact",
     "image", "tree", "job", "endpoint", "benchmark", "evaluation",
 ]  # fmt: skip
 KINDS: tuple[NodeKind, ...] = get_args(NodeKind)

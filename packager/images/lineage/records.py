@@ -19,6 +19,7 @@ from packager.images.target import engine_name, is_relative
 
 NAMED_IMAGE = "image:name:"
 MAX_STEPS = 64  # of one record; a build has a handful
+MAX_ADAPTERS = 1024  # likewise
 
 
 def record_fragment(record: Mapping[str, Any], *, claimed: bool = False) -> Fragment:
@@ -34,7 +35,7 @@ def record_fragment(record: Mapping[str, Any], *, claimed: bool = False) -> Frag
     model = _model(record, parts)
     steps = _objects(record.get("steps"))[:MAX_STEPS]
     last = _steps(steps, model, record, parts)
-    before = (_base(record, parts), last or model, _draft(record, parts))
+    before = (_base(record, parts), last or model, _draft(record, parts), *_adapters(record, parts))
     for result in results:
         for one in before:
             parts.join(one, result)
@@ -212,6 +213,20 @@ def _step_facts(step: Mapping[str, Any]) -> dict[str, str]:
     seconds = step.get("seconds")
     took = f"{seconds:.1f} s" if isinstance(seconds, int | float) and seconds > 0 else ""
     return {"tool": _text(step.get("tool")), "versions": told, "took": took}
+
+
+def _adapters(record: Mapping[str, Any], parts: _Parts) -> Iterator[str]:
+    """Add the adapters that are beside the weights, and the one that is in them."""
+    merged = _object(record.get("merged_adapter"))
+    for one in (*_objects(record.get("adapters"))[:MAX_ADAPTERS], *([merged] if merged else ())):
+        name, place, revision, digest = (
+            _text(one.get(key)) for key in ("name", "model", "revision", "sha256")
+        )
+        known = f"{_text(one.get('source'))}:{place}@{revision}"
+        identity = digest or (known if revision else f"name:{place}")
+        facts = {"name": place, "revision": revision, "trained on": _text(one.get("trained_on"))}
+        told = f"{name}, merged" if one is merged else name
+        yield parts.add("adapter", identity, told, facts)
 
 
 def _draft(record: Mapping[str, Any], parts: _Parts) -> str:

@@ -47,17 +47,27 @@ class AdapterFields:
     base: str
     base_revision: str
     flags: Mapping[str, Any]
+    parameters: tuple[str, ...] = ()  # that were trained by their names: experts in one tensor
 
     def rank_of(self, path: str) -> int:
         """Return the rank that a module's matrices have."""
-        rank: int = _pattern_value(self.ranks, path, self.rank)
+        rank: int = _pattern_value(self.ranks, self._named(path), self.rank)
         return rank
 
     def scale_of(self, path: str) -> float:
         """Return the scale that PEFT applies to a module: the first pattern that matches counts."""
         rank = self.rank_of(path)
-        alpha: float = _pattern_value(self.alphas, path, self.alpha)
+        alpha: float = _pattern_value(self.alphas, self._named(path), self.alpha)
         return alpha / math.sqrt(rank) if self.by_root else alpha / rank
+
+    def _named(self, path: str) -> str:
+        """Return the name that patterns are matched with: of experts that of their parameter."""
+        above = path.removesuffix(".base_layer")
+        if not f".{above}".endswith(".experts"):
+            return path
+        of_down = any(one.rpartition(".")[2] == "down_proj" for one in self.parameters)
+        outer = "down_proj" if of_down or not self.parameters else "gate_up_proj"
+        return f"{above}.{'gate_up_proj' if above != path else outer}"
 
 
 def read_fields(config: Mapping[str, Any]) -> AdapterFields:
@@ -79,6 +89,9 @@ def read_fields(config: Mapping[str, Any]) -> AdapterFields:
         base=_text(config.get("base_model_name_or_path")),
         base_revision=_text(config.get("revision")),
         flags=_flags(config),
+        parameters=tuple(
+            one for one in _listed(config.get("target_parameters")) if isinstance(one, str)
+        ),
     )
 
 
@@ -162,6 +175,10 @@ def _number(value: object, name: str) -> float:
     if not is_number or not math.isfinite(value) or not abs(value) <= LARGEST_ALPHA:  # type: ignore[arg-type]
         raise _broken(f"{name!r} is {shorten(str(value))}, which is no scale")
     return float(value)  # type: ignore[arg-type]
+
+
+def _listed(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _text(value: object) -> str:

@@ -11,6 +11,7 @@ from packager.core.image import Platform
 from packager.core.instance import LOCAL, Instance
 from packager.core.units import decimal
 from packager.images.limits import ASSUMED_BYTES_S
+from packager.pipeline.planning.merging import check_merged
 
 _ONLY_NODES = (
     "`packager node-cache` fills nodes' disks instead, and needs nothing more in the registry"
@@ -25,6 +26,7 @@ def check_facts(facts: Facts) -> Iterator[Finding]:
     yield from _check_cores(facts.instance)
     yield from _check_served_name(request.served_name or facts.model.ref.name)
     yield from _check_layer_format(facts)
+    yield from check_merged(facts)
     wanted = request.container_version
     if wanted is not None and wanted not in _versions(facts):
         message = (

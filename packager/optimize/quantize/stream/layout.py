@@ -10,29 +10,19 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from packager.core.image import Blob, FileRange, Inline, RemoteRange, Segment
-from packager.core.model import ModelFile, TensorInfo, WeightsHeader
+from packager.core.model import ModelFile, TensorInfo
 from packager.images.reshard import weights_index
 from packager.optimize.quantize.stream.formats import Format
 from packager.optimize.quantize.stream.segments import RoundedMatrix, rounded_matrix
+from packager.optimize.stream.tensors import SourceTensor
 
 LAYOUT = "1"  # of the files below; another one gets another number
 SHARED = ("embed_tokens.weight", "lm_head.weight", "wte.weight", "embed_out.weight")
 INDEX = "model.safetensors.index.json"
-
-Range = FileRange | RemoteRange
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceTensor:
-    """A tensor of the source, and where its bytes are."""
-
-    info: TensorInfo
-    place: Range
-    sha256: str  # of the whole file, where the source proves it; else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,25 +38,6 @@ class _Piece:
     @property
     def size(self) -> int:
         return self.content.length
-
-
-def read_tensors(
-    files: Iterable[ModelFile], read_header: Callable[[ModelFile], WeightsHeader]
-) -> tuple[SourceTensor, ...]:
-    """Return the tensors of weights files, in the order of the files' names and of their bytes."""
-    found = []
-    for file in sorted(files, key=lambda one: one.path):
-        content = file.content
-        assert isinstance(content, FileRange | RemoteRange), "what is inline is small"
-        header = read_header(file)
-        at = content.offset + header.data_offset
-        for info in header.tensors:
-            place = replace(content, offset=at, length=info.size)
-            if isinstance(place, RemoteRange):
-                place = replace(place, in_order=True)
-            found.append(SourceTensor(info=info, place=place, sha256=file.sha256))
-            at += info.size
-    return tuple(found)
 
 
 def quantized_files(

@@ -21,7 +21,7 @@ from packager.core.techniques import Scheme
 from packager.core.units import decimal
 from packager.optimize.quantize.llmcompressor import SHARD_BYTES, LlmCompressorQuantizer
 from packager.optimize.quantize.stream.config import kept_matrices, quantization_config
-from packager.optimize.quantize.stream.layout import quantized_files, read_tensors
+from packager.optimize.quantize.stream.layout import quantized_files
 from packager.optimize.quantize.stream.same import (
     METHODS,
     NO_NUMPY,
@@ -32,6 +32,7 @@ from packager.optimize.quantize.stream.same import (
 )
 from packager.optimize.steps.inputs import carried_files
 from packager.optimize.steps.report import duration
+from packager.optimize.stream.tensors import read_tensors
 
 CONFIG = "config.json"
 ADDED = "quantization_config"

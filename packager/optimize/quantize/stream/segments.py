@@ -6,25 +6,18 @@ that shares a scale, and once for each small output where those are too large to
 
 from __future__ import annotations
 
-import os
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import TypeVar
 
 from packager.core.errors import ModelRefused
-from packager.core.image import Computed, FileRange, RemoteRange, Sources
+from packager.core.image import Computed, Place, RemoteRange, Sources
 from packager.core.units import MIB
 from packager.optimize.quantize.stream.formats import ITEM_BYTES, Format
+from packager.optimize.stream.blocks import BLOCK_ELEMENTS, Rows, cut_rows, run_in_order
 
-BLOCK_ELEMENTS = 1 << 18  # of a matrix at once: what is computed of them stays in the cores' caches
 KEPT_BYTES = 256 * MIB  # of scales while the weights of their matrix pass
 
-Rows = tuple[bytes, int]  # and how many they are
 Parts = tuple[bytes | memoryview, ...]
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +80,8 @@ class RoundedMatrix:
             return 0.0
         for number, place in enumerate(sources.places[1:], 1):
             if place not in sources.memo:
-                blocks = _blocks(sources.read(number), ITEM_BYTES[self.dtype], BLOCK_ELEMENTS)
-                sources.memo[place] = max(_in_order(self._magnitude, blocks))
+                blocks = cut_rows(sources.read(number), ITEM_BYTES[self.dtype], BLOCK_ELEMENTS)
+                sources.memo[place] = max(run_in_order(self._magnitude, blocks))
         return max(sources.memo[place] for place in sources.places[1:])
 
     def _magnitude(self, rows: Rows) -> float:
@@ -110,63 +103,24 @@ class RoundedMatrix:
 
         multiple = self.form.row_multiple
         count = max(1, BLOCK_ELEMENTS // (columns * multiple)) * multiple
-        return _in_order(work, _blocks(chunks, columns * ITEM_BYTES[self.dtype], count))
+        return run_in_order(work, cut_rows(chunks, columns * ITEM_BYTES[self.dtype], count))
 
 
 def rounded_matrix(
     maker: RoundedMatrix,
-    place: FileRange | RemoteRange,
-    others: Iterable[FileRange | RemoteRange] = (),
+    place: Place,
+    others: Iterable[Place] = (),
 ) -> Computed:
     """Describe what stands for a matrix as one segment; `others` share its global scale."""
     outputs = maker.form.outputs(maker.shape, maker.dtype)
-    sources: tuple[FileRange | RemoteRange, ...] = (place,)
+    sources: tuple[Place, ...] = (place,)
     if maker.form.needs_largest:
         sources = (place, *map(_unordered, (place, *others)))
     return Computed(maker=maker, sources=sources, length=sum(output.size for output in outputs))
 
 
-def _unordered(place: FileRange | RemoteRange) -> FileRange | RemoteRange:
+def _unordered(place: Place) -> Place:
     """Return a place that is read out of turn: what is read in order proves its file."""
+    if isinstance(place, Computed):
+        return replace(place, sources=tuple(map(_unordered, place.sources)))
     return replace(place, in_order=False) if isinstance(place, RemoteRange) else place
-
-
-def _blocks(chunks: Iterator[memoryview], width: int, count: int) -> Iterator[Rows]:
-    """Cut bytes into blocks of `count` rows of `width` bytes; the last may have fewer."""
-    size = width * count
-    block = bytearray()
-    for chunk in chunks:
-        at = 0
-        while at < len(chunk):
-            taken = chunk[at : at + size - len(block)]
-            block += taken
-            at += len(taken)
-            if len(block) == size:
-                yield bytes(block), count
-                block = bytearray()
-    if block:
-        yield bytes(block), len(block) // width
-
-
-def _in_order(work: Callable[[Rows], Result], blocks: Iterator[Rows]) -> Iterator[Result]:
-    """Compute blocks on all cores, a few ahead; give the results in the order of the blocks."""
-    pool, ahead = _pool()
-    waiting: deque[Future[Result]] = deque()
-    try:
-        for block in blocks:
-            waiting.append(pool.submit(work, block))
-            if len(waiting) > ahead:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        for future in waiting:
-            future.cancel()
-
-
-@cache
-def _pool() -> tuple[ThreadPoolExecutor, int]:
-    """Return the threads of this process that compute, and how many blocks may wait for one."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    count = cores or 1
-    return ThreadPoolExecutor(count, thread_name_prefix="rounding"), count

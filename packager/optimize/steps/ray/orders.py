@@ -6,7 +6,7 @@ import base64
 from collections.abc import Callable, Mapping
 
 from artifact_cache.key import plain
-from packager.core.image import Blob, FileRange, Inline, RemoteRange, Segment
+from packager.core.image import Blob, Computed, FileRange, Inline, RemoteRange, Segment
 from packager.core.model import ModelFile
 from packager.core.order import ORDER_VERSION, OrderedFile, OrderedPart, StepOrder
 from packager.core.recipe import Step, StepInput
@@ -82,8 +82,8 @@ def make_step(order: StepOrder, inputs: Mapping[str, tuple[ModelFile, ...]]) -> 
 
 
 def is_on_disk(file: ModelFile) -> bool:
-    """Whether a file has bytes of this machine's disk, which another machine has to find."""
-    return any(isinstance(segment, FileRange) for segment in _segments(file))
+    """Whether a file has bytes of this machine, its disk's or computed ones, which others lack."""
+    return any(isinstance(segment, FileRange | Computed) for segment in _segments(file))
 
 
 def segments_of(file: OrderedFile) -> tuple[Inline | RemoteRange, ...] | None:

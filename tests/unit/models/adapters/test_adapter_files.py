@@ -54,6 +54,24 @@ def test_patterns_and_root_scales_are_those_of_peft(tmp_path: Path) -> None:
     assert found["model.layers.2.self_attn.v_proj"] == (4, 6.0)
 
 
+@cases("experts")
+def test_patterns_of_experts_are_matched_with_their_parameters(
+    tmp_path: Path, path: str, parameters: list[str], rank: int
+) -> None:
+    place = write_adapter(
+        tmp_path / "a",
+        {f"model.layers.0.mlp.{path}": (64, 32)},
+        ranks={f"model.layers.0.mlp.{path}": rank * 4},
+        r=4,
+        target_parameters=parameters,
+        rank_pattern={r".*\.gate_up_proj": 8, "mlp.experts.down_proj": 2},
+    )
+
+    (module,) = read_adapter(place).modules
+
+    assert (module.form, module.rank, module.scale) == ("experts", rank, 16 / rank)
+
+
 @cases("fields")
 def test_fields_that_make_it_something_else_are_flags(
     tmp_path: Path, config: dict[str, Any], flags: tuple[str, ...]

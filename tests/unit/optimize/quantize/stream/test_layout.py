@@ -9,11 +9,8 @@ from packager.core.image import Blob, Computed, FileRange, Inline, Layer, Remote
 from packager.core.model import ModelFile, TensorInfo, WeightsHeader
 from packager.images.order import chains, is_local
 from packager.optimize.quantize.stream.formats import Format
-from packager.optimize.quantize.stream.layout import (
-    find_unaligned,
-    quantized_files,
-    read_tensors,
-)
+from packager.optimize.quantize.stream.layout import find_unaligned, quantized_files
+from packager.optimize.stream.tensors import read_tensors
 
 FP8 = Format(kind="fp8")
 COMMIT = "a" * 40

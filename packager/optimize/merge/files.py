@@ -1,0 +1,95 @@
+"""Files of a base with an adapter folded in: the same names, headers and sizes, other bytes.
+
+Only headers are read.  What no module changes is a range of the base's own file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+from packager.core.adapters import WEIGHTS, Adapter
+from packager.core.image import Blob, Computed, Inline, Place, RemoteRange, Segment
+from packager.core.model import ModelFile, ModelFiles, WeightsHeader
+from packager.optimize.merge.segments import MergedTensor
+from packager.optimize.merge.targets import MergeTarget, find_targets
+from packager.optimize.stream.tensors import SourceTensor, cut_segments, read_tensors
+
+COSTS_NS = 2.2  # of processor time for an element and rank: `benchmarks/stream.py`, 2026-11-30
+
+ReadHeader = Callable[[ModelFile], WeightsHeader]
+
+
+def merged_files(model: ModelFiles, adapter: Adapter, read_header: ReadHeader) -> ModelFiles:
+    """Describe the base with the adapter folded in; raise `ModelRefused` where it cannot be."""
+    targets = {target.tensor.name: target for target in find_targets(model, adapter)}
+    weights = tuple(file for file in adapter.files if file.path == WEIGHTS)
+    factors = {one.info.name: _unordered(one.place) for one in read_tensors(weights, read_header)}
+    changed = {target.tensor.file for target in targets.values()}
+    files = tuple(
+        _merged_file(file, targets, factors, adapter.name, read_header)
+        if file.path in changed
+        else file
+        for file in model.files
+    )
+    return replace(model, files=files)
+
+
+def merge_seconds(model: ModelFiles, adapter: Adapter) -> float:
+    """Return about how much processor time the sums take."""
+    elements = 0
+    for target in find_targets(model, adapter):
+        elements += sum(one.rows * one.rank for one in target.updates) * target.shape[1]
+    return elements * COSTS_NS / 1e9
+
+
+def _merged_file(
+    file: ModelFile,
+    targets: Mapping[str, MergeTarget],
+    factors: Mapping[str, Place],
+    adapter: str,
+    read_header: ReadHeader,
+) -> ModelFile:
+    segments: list[Segment] = []
+    end = 0
+    for tensor, start in _places(file, read_header):
+        if tensor.info.name in targets:
+            segments += map(_in_order, cut_segments(file.content, end, start - end))
+            segments.append(_merged(tensor, targets[tensor.info.name], factors, adapter))
+            end = start + tensor.info.size
+    segments += map(_in_order, cut_segments(file.content, end, file.size - end))
+    content = Blob(tuple(one for one in segments if one.length))
+    return replace(file, content=content, sha256="", part_of="", origin="")
+
+
+def _places(file: ModelFile, read_header: ReadHeader) -> Iterator[tuple[SourceTensor, int]]:
+    """Yield a file's tensors with the offset of each."""
+    at = read_header(file).data_offset
+    for tensor in read_tensors((file,), read_header):
+        yield tensor, at
+        at += tensor.info.size
+
+
+def _merged(
+    tensor: SourceTensor, target: MergeTarget, factors: Mapping[str, Place], adapter: str
+) -> Computed:
+    maker = MergedTensor(
+        shape=target.shape,
+        dtype=tensor.info.dtype,
+        updates=target.updates,
+        name=tensor.info.name,
+        adapter=adapter,
+    )
+    sources = (tensor.place, *(factors[one.name] for one in target.factors))
+    return Computed(maker=maker, sources=sources, length=tensor.info.size)
+
+
+def _in_order(segment: Segment) -> Segment:
+    """Return a part of a file that is proven when all parts were read."""
+    return replace(segment, in_order=True) if isinstance(segment, RemoteRange) else segment
+
+
+def _unordered(place: Place) -> Place:
+    """Return a place that is read whenever it is needed."""
+    assert not isinstance(place, Inline)
+    return replace(place, in_order=False) if isinstance(place, RemoteRange) else place
