@@ -47,6 +47,21 @@ class FiniteRange(click.FloatRange):
         return number
 
 
+class RenamedOption(click.Option):
+    """An option that is also taken by its name of the version before, which nothing shows."""
+
+    def __init__(self, *declared: Any, earlier: str, **how: Any) -> None:
+        super().__init__(*declared, **how)
+        self.earlier = earlier
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """Add both names to the parser; help and completion see the option's own."""
+        shown = self.opts
+        self.opts = [*shown, self.earlier]
+        super().add_to_parser(parser, ctx)
+        self.opts = shown
+
+
 def options_from(
     owner: type,
     *names: str,
@@ -180,6 +195,8 @@ def _option(
     # click takes an explicit default of None for a value, and would not require the option.
     default = () if repeatable else field.default
     stated: dict[str, Any] = {} if field.is_required else {"default": default}
+    if field.type.spelling.earlier:
+        stated |= {"cls": RenamedOption, "earlier": field.type.spelling.earlier}
     return click.option(
         field.flag,
         field.name,

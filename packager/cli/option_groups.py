@@ -24,7 +24,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("--dtype", "--gpu-memory-utilization"),
     ),
     "What to plan for": (
-        *("--goal", "--workload", "--ttft-limit-ms", "--tpot-limit-ms", "--goals", "--measured"),
+        *("--goal", "--workload", "--ttft-ms", "--tpot-ms", "--goals", "--measured"),
         *("--second-opinion", "--discount", "--requests-per-day", "--usd-per-hour"),
     ),
     "Quantization": (
@@ -53,8 +53,16 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Load": (
         *("--concurrency", "--rate", "--arrivals", "--requests", "--duration", "--warm-up"),
-        *("--rounds", "--request-timeout", "--find", "--find-up-to", "--ttft-ms", "--tpot-ms"),
-        *("--latency-ms", "--min-goodput", "--data", "--endpoint", "--input-tokens"),
+        *("--rounds", "--request-timeout", "--find", "--find-up-to"),
+        *(
+            "--latency-ms",
+            "--min-goodput",
+            "--baseline",
+            "--history",
+            "--data",
+            "--endpoint",
+            "--input-tokens",
+        ),
         *("--input-stddev", "--output-tokens", "--output-stddev", "--ignore-eos"),
         *("--prefix-tokens", "--turns", "--tools", "--stream", "--temperature", "--seed"),
         *("--extra", "--request-template", "--response-field", "--workload-spec", "--tokenizer"),

@@ -28,7 +28,6 @@ Count = Annotated[int, Field(ge=0, le=LARGEST)]
 YAML_SUFFIXES = (".yaml", ".yml")  # of request files; others are JSON or TOML
 Reference = Annotated[str, Field(max_length=4096)]  # as long as paths are
 Data = Annotated[Reference, CommandOption(metavar="DATA")]
-Milliseconds = Annotated[float, Field(gt=0), CommandOption(metavar="MS")]
 
 Parser = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
 
@@ -237,10 +236,24 @@ class BuildRequest(BaseModel):
         description="requests to plan for: a name such as `chat`, tokens in and out with how many "
         "at once, or a file of requests; question answering, `622:250`, by default",
     )
-    ttft_limit_ms: Milliseconds | None = Field(
+    ttft_limit_ms: (
+        Annotated[
+            float,
+            Field(gt=0),
+            CommandOption(flag="--ttft-ms", earlier="--ttft-limit-ms", metavar="MS"),
+        ]
+        | None
+    ) = Field(
         default=None, description="time to first token at most, by which concurrency is chosen"
     )
-    tpot_limit_ms: Milliseconds | None = Field(
+    tpot_limit_ms: (
+        Annotated[
+            float,
+            Field(gt=0),
+            CommandOption(flag="--tpot-ms", earlier="--tpot-limit-ms", metavar="MS"),
+        ]
+        | None
+    ) = Field(
         default=None,
         description="time per output token at most, by which concurrency is chosen; 100 by default",
     )

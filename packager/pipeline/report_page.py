@@ -278,7 +278,9 @@ def _cheaper(page: PlanPage) -> str:
         return f"{own}."
     if other.monthly.usd >= month.usd * ALIKE_BILLS:
         return f"{own}; no machine of the catalog does it for much less."
-    return f"{own}; {other.plan.instance.name} does it for {month_words(other.monthly)}."
+    changed = f" with `{other.candidate.options}`" if other.candidate.options else ""
+    name = other.plan.instance.name
+    return f"{own}; {name}{changed} does it for {month_words(other.monthly)}."
 
 
 def _pairs(page: PlanPage) -> Iterator[Pair]:

@@ -72,7 +72,6 @@ def history_sections(runs: Sequence[Named]) -> tuple[Section, ...]:
             *(Column(name, is_number=True) for _, _, name in _FIGURES),
         ),
         rows=tuple(rows),
-        title="History",
         caption="every measurement of the files, the oldest first",
         is_sorted=True,
     )

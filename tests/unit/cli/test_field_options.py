@@ -44,6 +44,20 @@ def test_every_field_of_a_request_is_an_option_of_build_and_in_its_order() -> No
     ]
 
 
+def test_a_renamed_option_is_taken_by_its_earlier_name_and_shown_by_its_own() -> None:
+    @click.command()
+    @options_from(BuildRequest, "ttft_limit_ms", "tpot_limit_ms")
+    def command(**given: Any) -> None:
+        click.echo(given)
+
+    run = CliRunner().invoke
+
+    assert run(command, ["--ttft-limit-ms", "5", "--tpot-ms", "7"]).output == (
+        "{'ttft_limit_ms': 5.0, 'tpot_limit_ms': 7.0}\n"
+    )
+    assert "limit" not in run(command, ["--help"]).output
+
+
 def test_a_plan_takes_what_a_build_takes_but_for_places_of_images() -> None:
     fields = BuildRequest.model_fields
 
