@@ -26,7 +26,7 @@ import stat
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -160,7 +160,11 @@ class LocalStore:
     def scratch(self) -> Iterator[Path]:
         """Yield an empty directory on this disk. After a kill the next start removes it."""
         self._need("write")
-        with self._staging() as staging:
+        with ExitStack() as stack:
+            try:
+                staging = stack.enter_context(self._staging())
+            except OSError as error:
+                raise self._unavailable(error) from error
             yield staging
 
     # --- reading
