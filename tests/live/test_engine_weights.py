@@ -58,6 +58,10 @@ LOADED = [
     for model in CORPUS["models" if asked == "fp8" else "folded"]
 ]
 
+SGLANG = [
+    f"{model} {asked}" for asked, models in CORPUS["sglang"]["loaded"].items() for model in models
+]
+
 Told = Mapping[str, Any]
 
 
@@ -226,3 +230,37 @@ def test_vllm_fills_every_parameter_of_an_architecture_and_reads_every_tensor(
         known = re.compile(row.get(what, "never"))
         assert [name for name in found[what] if not known.fullmatch(name)] == []
         assert found[what] or what not in row
+
+
+@pytest.fixture(scope="module")
+def by_sglang(
+    architectures: Mapping[str, Path],
+    sites: Mapping[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Mapping[str, Told]:
+    """Load the same checkpoints by SGLang's classes."""
+    pins: list[str] = CORPUS["sglang"]["pins"]
+    site = laid_beside(pins[0].replace("==", "-"), pins)
+    asked = {name: architectures[name] for name in (*SGLANG, *CORPUS["sglang"]["refused"])}
+    return loaded_by_vllm(
+        os.pathsep.join((sites[NEWEST], str(site))),
+        "cuda",
+        asked,
+        tmp_path_factory.mktemp("home"),
+        program="sglang_weights.py",
+    )
+
+
+@pytest.mark.parametrize("name", SGLANG)
+def test_sglang_fills_every_parameter_and_reads_every_tensor(
+    by_sglang: Mapping[str, Told], name: str
+) -> None:
+    found = by_sglang[name]
+
+    assert "refused" not in found, found["refused"]
+    assert (found["unfilled"], found["unread"]) == ([], [])
+
+
+@pytest.mark.parametrize("name", CORPUS["sglang"]["refused"])
+def test_sglang_refuses_what_it_has_no_place_for(by_sglang: Mapping[str, Told], name: str) -> None:
+    assert CORPUS["sglang"]["refused"][name] in by_sglang[name]["refused"]

@@ -76,12 +76,17 @@ def python_3_11() -> str:
 
 
 def loaded_by_vllm(
-    site: str, device: str, checkpoints: Mapping[str, Path], home: Path
+    site: str,
+    device: str,
+    checkpoints: Mapping[str, Path],
+    home: Path,
+    *,
+    program: str = "engine_weights.py",
 ) -> Mapping[str, Mapping[str, Any]]:
     """Load checkpoints in one process of the engine; give what it says of each by its name."""
     places = {str(place): name for name, place in checkpoints.items()}
     done = subprocess.run(
-        [python_3_11(), "-S", str(ROOT / "tests/live/engine_weights.py"), device, *places],
+        [python_3_11(), "-S", str(ROOT / "tests/live" / program), device, *places],
         env={"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": site},
         capture_output=True,
         text=True,
