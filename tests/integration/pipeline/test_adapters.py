@@ -11,6 +11,8 @@ import pytest
 from tests.live.building import ran
 from tests.support.adapters import write_adapter
 from tests.support.commandline import TINY, Packager
+from tests.support.doubles.fake_hub import FakeHub
+from tests.support.doubles.s3 import Bucket, bucket_server
 
 BUILD = ("build", "--model", str(TINY), "--instance", "local", "--family", "vllm")
 TOO_MUCH = 20_000  # bytes that another adapter may send beside its own
@@ -54,8 +56,8 @@ def test_a_tree_has_each_adapter_in_a_directory_of_its_own(
     config = json.loads((inside / "adapter_config.json").read_text())
     assert (config["r"], config["lora_alpha"], config["alpha_pattern"]) == (8, 8, {})
     assert (inside / "adapter_model.safetensors").stat().st_size > 1000
-    manifest = json.loads((tmp_path / "tree/packager-tree.json").read_text())
-    assert "/opt/ml/model/adapters/odd" in json.dumps(manifest)
+    command = (tmp_path / "tree/serving/command.json").read_text()
+    assert "/opt/ml/model/adapters/odd" in command
 
 
 @pytest.mark.parametrize(
@@ -77,3 +79,36 @@ def test_what_is_no_adapter_is_refused_with_a_status(
 
     assert done.status == status
     assert said in done.err + done.out
+
+
+@pytest.mark.parametrize("is_rewritten", [False, True], ids=["as it is", "rewritten"])
+def test_an_adapter_is_one_layer_wherever_it_comes_from(
+    packager: Packager, tmp_path: Path, is_rewritten: bool
+) -> None:
+    path = "model.layers.0.self_attn.q_proj"
+    wrapped = path.replace("model.", "model.language_model.") if is_rewritten else path
+    here = write_adapter(tmp_path / "a", {wrapped: (256, 256)}, lora_alpha=6)
+    with bucket_server() as url, FakeHub() as hub:
+        bucket = Bucket(url)
+        bucket.upload(here, "adapters/a")
+        hub.add("acme/a", {file.name: file.read_bytes() for file in here.iterdir()})
+        env = bucket.environment | {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "hf")}
+        env |= {"HF_HUB_DISABLE_XET": "1"}
+        records = []
+        for number, place in enumerate((here, f"{bucket.url}/adapters/a", "acme/a", "hf://acme/a")):
+            words = ("--adapter", f"a={place}", "--output", f"oci:{tmp_path}/out{number}")
+            done = packager(
+                *(*BUILD, "--base", "scratch", "--quiet", "--format", "json", *words), env=env
+            )
+            assert done.status == 0, done.err
+            records.append(json.loads(done.out))
+
+    layers = [
+        [one["digest"] for one in record["layers"] if one["role"] == "adapter"]
+        for record in records
+    ]
+    assert len(layers[0]) == 1
+    assert layers.count(layers[0]) == len(layers)
+    sources = [record["adapters"][0]["source"] for record in records]
+    assert sources == ["local", "s3", "hub", "hub"]
+    assert len(records[2]["adapters"][0]["revision"]) == 40
