@@ -203,7 +203,8 @@ def test_figures_of_a_plan_follow_what_it_is_asked_for(seed: int) -> None:
         assert short.latency_s <= TOLERANCE * long.latency_s
     config = family_of(plan).render(plan, Artifacts(model=()))
     values = {*config.env.values(), *argv_of(config), *properties_of(config).values()}
-    degree = plan.tp_degree * (plan.dp_degree if plan.dp_attention else 1)  # as SGLang counts
+    is_shared = plan.dp_attention and plan.container.engine == "sglang"  # it counts every device
+    degree = plan.tp_degree * (plan.dp_degree if is_shared else 1)
     assert {str(degree), str(plan.shape.max_total_tokens)} <= values
     cost = token_cost(
         plan, accelerator, target_of(BuildRequest(model="m", instance="i"), plan.workload)
