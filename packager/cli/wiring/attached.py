@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 from packager.cli.wiring.outputs import attach_to_all, traits_of
-from packager.cli.wiring.settings import Settings
+from packager.cli.wiring.settings import Settings, digests_file
 from packager.cli.wiring.signing import signed, signer_for, statements_of
 from packager.core.errors import PackagerError, UsageError
 from packager.core.image import Attached, Blob, SealedImage
@@ -52,16 +53,20 @@ def with_documents(
     settings: Settings,
     sinks: Sequence[ImageSink],
     reader: BlobReader,
-    index: DigestIndex,
 ) -> BuildServices:
-    """Return the services with those that describe and sign what was written."""
+    """Return the services with those that describe and sign what was written.
+
+    The index is opened when the outputs are there: one that was asked before they were written
+    does not know what outputs learned of files.
+    """
+    index = cache(lambda: DigestIndex(digests_file(settings)))
     return replace(
         services,
         attach=lambda record, image, documents: attach_documents(
             record, image, documents, sinks, settings
         ),
         with_sbom=settings.sbom != "none",
-        digest_of=lambda blob, stated: known_digest(blob, stated, index),
+        digest_of=lambda blob, stated: known_digest(blob, stated, index()),
         read_small=lambda file: read_small(file, reader),
     )
 

@@ -141,7 +141,7 @@ def services_for(settings: Settings) -> BuildServices:
         read_workload=cache(read_workload),
         read_training=report_beside,
     )
-    return _with_headers(with_documents(services, settings, sinks, reader, index), settings)
+    return _with_headers(with_documents(services, settings, sinks, reader), settings)
 
 
 def _with_headers(services: BuildServices, settings: Settings) -> BuildServices:
