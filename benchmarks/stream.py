@@ -26,7 +26,7 @@ HERE = Path(__file__).resolve().parent
 TINY = HERE.parent / "examples" / "tiny-llama"
 PLAIN, TOOL, FIRST = "none", "llmcompressor:fp8", "stream:fp8"
 METHODS = (
-    FIRST, "stream:fp8,block", "stream:rtn", "stream:rtn,asymmetric", "stream:nvfp4",
+    FIRST, "stream:fp8,block", "stream:int8", "stream:rtn", "stream:rtn,asymmetric", "stream:nvfp4",
     "stream:mxfp4", "stream:mxfp8",
 )  # fmt: skip
 TARGETS = {
