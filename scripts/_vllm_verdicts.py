@@ -11,8 +11,9 @@ has no effect.
 
 Stages, in the order of a start: `parser`, `serve` (checks of the parsed arguments), `config`
 (`EngineArgs.create_engine_config`), `start` (what the server looks up next: parsers of tool calls
-and of reasoning, the executor's class, the loader of weights, the connector of KV transfer).
-The device is pretended, so `accepted` promises nothing about kernels or memory.
+and of reasoning, the executor's class, the loader of weights, the connector of KV transfer),
+`layers` (what building the model asks first: the type on the device, heads over devices, the
+attention backend).  The device is pretended, so `accepted` promises nothing of kernels or memory.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ LONGEST = 300  # characters of a reason
 # What is missing here and not on the pretended machine: kernels, files, an allocator.
 UNDECIDED = re.compile(
     r"failed to be inspected|backend tokenizer|tokens in the tokenizer|cumem allocator is not|"
-    r"appear to have a file named"
+    r"appear to have a file named|\[ImportError\]|No module named|"
+    r"not compiled with CUDA"
 )
 PARSERS = (
     "vllm.entrypoints.common.cli_args",
@@ -81,6 +83,7 @@ class Engine:
             ("serve", self.check_served),
             ("config", self.configure),
             ("start", self.look_up),
+            ("layers", self.build),
         ):
             said = io.StringIO()
             try:
@@ -92,7 +95,7 @@ class Engine:
                 dropped = dropped_by_parser(given, argv)
             elif stage == "config":
                 dropped += dropped_by_configuration(given, argv)
-        return self._of("accepted", "start", "") | ({"dropped": dropped} if dropped else {})
+        return self._of("accepted", "layers", "") | ({"dropped": dropped} if dropped else {})
 
     def parse(self, argv: Sequence[str]) -> Any:
         try:
@@ -141,10 +144,54 @@ class Engine:
                 KVConnectorFactory.get_connector_class(config.kv_transfer_config)
         return config
 
+    def build(self, config: Any) -> Any:
+        """Ask what the model's layers ask before they have weights."""
+        from vllm.config import set_current_vllm_config
+        from vllm.platforms import current_platform
+        from vllm.v1.attention.selector import get_attn_backend
+
+        model, degree = config.model_config, config.parallel_config.tensor_parallel_size
+        if model.runner_type != "generate" or config.cache_config is None:
+            return config
+        current_platform.check_if_supports_dtype(model.dtype)
+        if not model.use_mla:
+            split_heads(model, degree)
+        text = model.hf_text_config
+        with set_current_vllm_config(config):
+            get_attn_backend(
+                head_size=model.get_head_size(),
+                dtype=model.dtype,
+                kv_cache_dtype=config.cache_config.cache_dtype,
+                use_mla=model.use_mla,
+                use_sparse=model.use_mla and hasattr(text, "index_topk"),
+                has_sink=text.model_type == "gpt_oss",
+            )
+        return config
+
     def _of(self, verdict: str, stage: str, reason: str) -> dict[str, Any]:
         verdict = "undecided" if UNDECIDED.search(reason) else verdict
         return {"engine": "vllm", "version": self.version, "verdict": verdict} | (
-            {} if verdict == "accepted" else {"stage": stage, "reason": reason}
+            {} if verdict == "accepted" else {"stage": stage, "reason": reason[:LONGEST]}
+        )
+
+
+def split_heads(model: Any, degree: int) -> None:
+    """Build the layer of queries, keys and values as one of so many devices does."""
+    import torch
+    from vllm.model_executor import parameter
+    from vllm.model_executor.layers import linear
+
+    for module in (linear, parameter):
+        module.get_tensor_model_parallel_world_size = lambda: degree
+        module.get_tensor_model_parallel_rank = lambda: 0
+    with torch.device("meta"):
+        linear.QKVParallelLinear(
+            model.get_hidden_size(),
+            model.get_head_size(),
+            model.model_arch_config.total_num_attention_heads
+            if hasattr(model, "model_arch_config")
+            else model.hf_text_config.num_attention_heads,
+            model.get_total_num_kv_heads(),
         )
 
 
@@ -227,12 +274,12 @@ def found_module(name: str) -> Any:
 
 
 def reason_of(error: BaseException, said: str) -> str:
-    """Shorten an error to what it is about."""
+    """Return an error's own words in one line."""
     if isinstance(error, SystemExit):
         text = said.rpartition("error: ")[2].strip()
     else:
         text = f"{type(error).__name__}: {error}"
-    return " ".join(text.split())[:LONGEST]
+    return " ".join(text.split())
 
 
 if __name__ == "__main__":
