@@ -10,7 +10,6 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Protocol
 
 from packager.core.image import FileRange, Inline, RemoteRange
 from packager.core.model import ModelFile, ModelFiles, ModelRef, TensorInfo
@@ -31,6 +30,7 @@ from packager.models.contents import (
 )
 from packager.models.mistral_format import translated_tensors
 from packager.models.paths import check_distinct, check_path
+from packager.models.remote_headers import Headers
 from packager.models.rules import (
     FileSelection,
     ListedModelFile,
@@ -41,22 +41,6 @@ from packager.models.rules import (
 from packager.models.walk import Found
 
 Fetch = Callable[[tuple[str, ...]], Mapping[str, Found]]  # by path in the model
-
-
-class Headers(Protocol):
-    """Files that stay where they are."""
-
-    def tensors_of(self, files: tuple[str, ...]) -> Mapping[str, tuple[TensorInfo, ...]]:
-        """Read the headers of these shards and no more."""
-        ...
-
-    def content(self, path: str) -> RemoteRange:
-        """Return where a file's bytes are."""
-        ...
-
-    def beginning(self, path: str, length: int) -> bytes:
-        """Read the first bytes of a file, at most so many."""
-        ...
 
 
 def load_model(

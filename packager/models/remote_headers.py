@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
 
+from packager.core.image import RemoteRange
 from packager.core.model import TensorInfo
 from packager.models.contents import LFS_POINTER, refuse_pickle
 from packager.models.refusals import lfs_pointer
@@ -16,6 +18,19 @@ FIRST_BYTES = 100_000
 CONNECTIONS = 8
 
 ReadRange = Callable[[int, int], bytes]  # offset and length → exactly these bytes
+
+
+class Headers(Protocol):
+    """Files that stay where they are."""
+
+    def tensors_of(self, files: tuple[str, ...]) -> Mapping[str, tuple[TensorInfo, ...]]:
+        """Read the headers of these shards and no more."""
+
+    def content(self, path: str) -> RemoteRange:
+        """Return where a file's bytes are."""
+
+    def beginning(self, path: str, length: int) -> bytes:
+        """Read the first bytes of a file, at most so many."""
 
 
 def read_headers(

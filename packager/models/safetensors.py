@@ -444,8 +444,6 @@ def _fields(
 
 def _counts(value: Any) -> tuple[int, ...] | None:
     """Return a JSON list of unsigned 64-bit integers, else None. `true` is not an integer."""
-    if isinstance(value, list) and all(
-        type(number) is int and 0 <= number < 2**64 for number in value
-    ):
-        return tuple(value)
-    return None
+    listed: list[Any] = value if isinstance(value, list) else [None]
+    is_counts = all(type(number) is int and 0 <= number < 2**64 for number in listed)
+    return tuple(listed) if is_counts else None

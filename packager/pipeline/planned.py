@@ -128,7 +128,7 @@ def make_planned(
 def _from_cache(
     facts: Facts, plan: Plan, planning: PlannerServices, services: BuildServices
 ) -> tuple[Plan, PlannerServices]:
-    """Take a tool's step in place of the stream where the cache has its result.
+    """Return a tool's step in place of the stream where the cache has its result.
 
     Nothing is read to find that out: the digests of the weights are known, or it is not looked for.
     """

@@ -155,7 +155,7 @@ class _PartedBlob(BlobWriter):
             chunk = chunk[len(piece) :]
 
     def commit(self, digest: str) -> None:
-        """Name the files by the digest, the first part last: without it there is no blob."""
+        """Rename the files to the digest, the first part last: without it there is no blob."""
         if not self._files:
             self._begin()
         self._end()

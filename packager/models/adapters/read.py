@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from packager.core.adapters import CONFIG, WEIGHTS, Adapter, check_adapter_name
 from packager.core.documents import NotStrict, parse_object
@@ -17,11 +17,9 @@ from packager.models.adapters.pairs import read_pairs
 from packager.models.contents import check_small_file, read_shard, readable
 from packager.models.paths import check_distinct, check_path
 from packager.models.refusals import broken_json
+from packager.models.remote_headers import Headers
 from packager.models.rules import ListedModelFile, role_of
 from packager.models.walk import Found
-
-if TYPE_CHECKING:
-    from packager.models.load import Headers
 
 MAX_CONFIG_BYTES = 10_000_000
 

@@ -28,14 +28,13 @@ from packager.core.plan import Plan
 from packager.core.ports import Quantizer
 from packager.core.recipe import Step, StepInput
 from packager.core.techniques import LayerGroup, Quantization, Scheme
-from packager.core.units import GIB
 from packager.estimate.performance.effort import time_limit_s
-from packager.estimate.sizing.left_out import entries_left_out, quantized_modules
+from packager.estimate.sizing.left_out import quantized_modules
 from packager.estimate.sizing.memory import served_weight_bytes
 from packager.estimate.sizing.mixed import select_layers
 from packager.estimate.sizing.quantizable import support_of
 from packager.estimate.sizing.schemes import NONE, W8A8_FP8, W8A8_INT8, W8A16_FP8
-from packager.optimize.quantize.llmcompressor_ignore import check_ignored
+from packager.optimize.quantize.llmcompressor_ignore import check_ignored, entries_of
 from packager.optimize.quantize.llmcompressor_memory import estimate_needs, gpu_bytes
 from packager.optimize.quantize.llmcompressor_options import (
     ASYMMETRIC,
@@ -47,6 +46,7 @@ from packager.optimize.quantize.llmcompressor_options import (
     MXFP8A16,
     NVFP4,
     NVFP4_W4A4,
+    SHARD_BYTES,
     SYMMETRIC,
     TOOL,
     W4AFP8,
@@ -64,8 +64,6 @@ from packager.optimize.steps.inputs import (
     tokenizer_files,
     weight_files,
 )
-
-SHARD_BYTES = 3 * GIB
 
 LATENT = ".kv_b_proj"
 
@@ -282,11 +280,6 @@ def _settings(chosen: Quantization) -> dict[str, Any]:
         case "w4afp8":
             told["group_size"] = chosen.group_size
     return told
-
-
-def entries_of(facts: Facts, plan: Plan) -> tuple[str, ...]:
-    """Return entries of what stays whole: requested, and what the engine builds plain."""
-    return entries_left_out(facts.model, plan.quantizing.ignored, facts.container.traits)
 
 
 def _env(plan: Plan, chosen: Quantization, threads: int, gpus: int) -> Mapping[str, str]:

@@ -11,6 +11,7 @@ from packager.core.findings import Finding
 from packager.core.plan import Plan
 from packager.core.suggestions import guess
 from packager.estimate.sizing.left_out import (
+    entries_left_out,
     find_indexers,
     packable,
     quantized_modules,
@@ -91,3 +92,8 @@ def _partly(parts: list[PartlyQuantized]) -> Finding:
 def _named(parts: list[PartlyQuantized]) -> str:
     named = "; ".join(one.words for one in parts[:MOST_NAMED])
     return named + (f" and {len(parts) - MOST_NAMED} more" if len(parts) > MOST_NAMED else "")
+
+
+def entries_of(facts: Facts, plan: Plan) -> tuple[str, ...]:
+    """Return entries of what stays whole: requested, and what the engine builds plain."""
+    return entries_left_out(facts.model, plan.quantizing.ignored, facts.container.traits)

@@ -8,7 +8,9 @@ from packager.core.facts import Facts
 from packager.core.findings import Finding
 from packager.core.samples import Samples
 from packager.core.techniques import Quantization, Scheme
+from packager.core.units import GIB
 
+SHARD_BYTES = 3 * GIB  # of files of a result
 ASYMMETRIC = Scheme(name="W4A16", needs="w4a16", word="w4a16", bits=4, group_size=128, zero_bits=4)
 SYMMETRIC = Scheme(name="W4A16", needs="w4a16", word="w4a16", bits=4, group_size=128)
 NVFP4 = Scheme(

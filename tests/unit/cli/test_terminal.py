@@ -23,6 +23,7 @@ WRITERS = {
     "cli/app.py",  # flushes
     "cli/streams.py",  # opens and closes them
     "cli/completion/answer.py",  # what a shell reads has tabs; unprintable words are left out
+    "addons/bench/load/template_sandbox.py",  # a helper process whose stdout is a pipe of ours
     "optimize/steps/supervise.py",  # a helper process whose stderr is the log of a step
     "models/hub.py",  # asks whether stderr is a terminal
 }

@@ -19,7 +19,8 @@ from packager.core.ports import Quantizer
 from packager.core.recipe import Step
 from packager.core.techniques import Scheme
 from packager.core.units import decimal
-from packager.optimize.quantize.llmcompressor import SHARD_BYTES, LlmCompressorQuantizer
+from packager.optimize.quantize.llmcompressor import LlmCompressorQuantizer
+from packager.optimize.quantize.llmcompressor_options import SHARD_BYTES
 from packager.optimize.quantize.stream.config import kept_matrices, quantization_config
 from packager.optimize.quantize.stream.layout import quantized_files
 from packager.optimize.quantize.stream.same import (

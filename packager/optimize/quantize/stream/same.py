@@ -17,8 +17,8 @@ from packager.core.techniques import Quantization
 from packager.estimate.sizing.left_out import quantized_modules
 from packager.estimate.sizing.quantizable import read_table
 from packager.models.architectures.profile import SameModel
-from packager.optimize.quantize.llmcompressor import SHARD_BYTES, entries_of
-from packager.optimize.quantize.llmcompressor_options import is_symmetric, needs_data
+from packager.optimize.quantize.llmcompressor_ignore import entries_of
+from packager.optimize.quantize.llmcompressor_options import SHARD_BYTES, is_symmetric, needs_data
 from packager.optimize.quantize.stream.config import HEAD
 from packager.optimize.quantize.stream.formats import Format
 from packager.optimize.quantize.stream.layout import find_unaligned
