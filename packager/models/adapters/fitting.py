@@ -1,7 +1,7 @@
 """Whether an adapter fits its base, from the headers of both.
 
 Engines copy an adapter's matrices into larger buffers and look modules up by the base's names: one
-of a smaller sibling, and one whose names the base lacks, are loaded without a word and change other
+of a smaller sibling, and one whose names the base lacks, are loaded in silence and change other
 answers, or none.
 """
 

@@ -227,8 +227,10 @@ def load(
 def env(directory: Path, output_format: str) -> None:
     """Print the variables with which tools are installed out of a bundle, without a network.
 
+    A shell reads them: `. <(packager bundle env DIRECTORY)`.
+
     \b
-    . <(packager bundle env bundle)
+    packager bundle env bundle > bundle.env
     """
     verify_bundle(directory, ignore, is_read=False)
     settings = settings_of(directory)
