@@ -82,6 +82,7 @@ SECTIONS = {
             "Copy an image, or a view of it, byte for byte.",
         ),
         "sign": ("packager.cli.commands.sign:sign", "Sign an image, in both forms of cosign."),
+        "verify": ("packager.cli.commands.verify:verify", "Verify who has signed an image."),
         "keys": ("packager.cli.commands.keys:keys", "List, make and explain all keys."),
         "base": ("packager.cli.commands.base:base", "Build and slim base images."),
         "claims": (
@@ -153,6 +154,7 @@ ORDER = (
     "push",
     "copy",
     "sign",
+    "verify",
     "keys",
     "mount",
     "unmount",

@@ -15,6 +15,7 @@ from packager.addons.bundle.manifest import (
     CATALOG,
     IMAGES,
     MANIFEST,
+    SIGNATURE,
     WHEELS,
     Bundle,
     BundledFile,
@@ -35,7 +36,7 @@ from packager.images.opened import OpenImage
 
 Copy = Callable[[BundleSink], Write]  # what writes an image to one sink
 _CHUNK = 1024 * 1024
-_FOLDERS = {IMAGES, CACHE, WHEELS, CATALOG}
+_FOLDERS = {IMAGES, CACHE, WHEELS, CATALOG, SIGNATURE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,8 +133,13 @@ def name_of(target: ImageTarget) -> str:
     return f"{name}:{tag or 'latest'}"
 
 
-def finish(making: Making, images: Sequence[BundledImage]) -> Bundle:
-    """Write the manifest over everything in the directory; blobs are not read again."""
+def finish(
+    making: Making, images: Sequence[BundledImage], sign: Callable[[Bundle, bytes], None]
+) -> Bundle:
+    """Write the manifest over everything in the directory; blobs are not read again.
+
+    `sign` gets the manifest before it is written: an unsigned bundle is never taken for complete.
+    """
     with working(making.on_event, "manifest", MANIFEST), explain_disk_errors(making.directory):
         bundle = Bundle(
             packager_version=__version__,
@@ -141,9 +147,9 @@ def finish(making: Making, images: Sequence[BundledImage]) -> Bundle:
             files=tuple(_files(making)),
             earlier=tuple(sorted(making.earlier)),
         )
-        write_atomically(
-            making.directory / MANIFEST, f"{json_text(bundle.model_dump(mode='json'))}\n".encode()
-        )
+        data = f"{json_text(bundle.model_dump(mode='json'))}\n".encode()
+        sign(bundle, data)
+        write_atomically(making.directory / MANIFEST, data)
     return bundle
 
 

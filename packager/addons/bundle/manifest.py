@@ -19,6 +19,7 @@ from packager.images.layout.parts import part_path
 
 BUNDLE_SCHEMA = 1
 MANIFEST = "bundle.json"
+SIGNATURE = "bundle.sigstore.json"
 IMAGES, CACHE = "images", "cache"  # layouts
 WHEELS = "wheels"
 CATALOG = "catalog"

@@ -10,12 +10,13 @@ import hashlib
 import json
 import shutil
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from packager.addons.bundle.manifest import BundledPart
-from packager.core.errors import OutputFailed
-from packager.core.files.atomic import explain_disk_errors, write_atomically
+from packager.core.errors import OutputFailed, ProtocolFailed
+from packager.core.files.atomic import explain_disk_errors, read_regular, write_atomically
 from packager.core.image import Attached, Blob, ImageRef, ImageSpec, Layer, SealedImage
 from packager.core.ports import BlobWriter, ImageSink
 from packager.core.units import decimal
@@ -115,8 +116,15 @@ class BundleSink(ImageSink):
             write_atomically(path, data)
 
     def _small_blob(self, digest: str, most: int) -> bytes:
-        with self._path_of(digest).open("rb") as file:
-            return file.read(most)
+        """Read a document of the layout; raises `ProtocolFailed` for a damaged or missing one."""
+        data = b""
+        with suppress(OSError):
+            data = read_regular(self._path_of(digest), most)
+        if sha256(data) != digest:
+            raise ProtocolFailed(
+                f"blob {digest} in {str(self._root)!r} is damaged", hint="make the bundle again"
+            )
+        return data
 
     def _entries(self) -> list[dict[str, Any]]:
         place = self._root / "index.json"

@@ -4,27 +4,45 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from packager.addons.bundle.create import hash_file
-from packager.addons.bundle.manifest import IMAGES, MANIFEST, Bundle, files_of, read_bundle
+from packager.addons.bundle.manifest import (
+    IMAGES,
+    MANIFEST,
+    SIGNATURE,
+    Bundle,
+    files_of,
+    read_bundle,
+)
+from packager.addons.bundle.signing import check_signed
 from packager.core.errors import ModelRefused, PackagerError
 from packager.core.events import EventSink, working
 from packager.core.files.atomic import read_regular
 from packager.core.image import Descriptor
 from packager.images.oci import LONGEST_DOCUMENT, is_index, parse_manifest, parse_object, sha256
+from packager.images.signatures.verifying import PublicKey
 
 MOST_FAULTS = 20
 
 
-def verify_bundle(directory: Path, on_event: EventSink, *, is_read: bool = True) -> Bundle:
+def verify_bundle(
+    directory: Path,
+    on_event: EventSink,
+    *,
+    keys: Sequence[PublicKey] = (),
+    is_read: bool = True,
+) -> Bundle:
     """Return the manifest of a bundle whose files are what it says.
 
+    With `keys`, one of them must have signed it: asked before anything else of it is read.
     Without `is_read`, names and sizes are compared, and digests when the files are used.
     Raises `ModelRefused` with every fault, up to twenty.
     """
     bundle = read_bundle(directory)
+    if keys:
+        check_signed(directory, keys)
     faults = list(_faults(directory, bundle, on_event, is_read=is_read))
     faults += _incomplete(directory, bundle) if not faults else ()
     if faults:
@@ -68,7 +86,7 @@ def _on_disk(directory: Path) -> Iterator[tuple[str, tuple[int, int]]]:
                 path = Path(entry.path).relative_to(directory).as_posix()
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append(Path(entry.path))
-                elif path != MANIFEST:
+                elif path not in (MANIFEST, SIGNATURE):
                     status = entry.stat(follow_symlinks=False)
                     yield path, (status.st_mode, status.st_size)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import click
 
 from packager.addons.bundle.contents import settings_of, shell_lines
-from packager.addons.bundle.manifest import LEAST_PART_BYTES, PART_BYTES, parse_bundle
+from packager.addons.bundle.manifest import LEAST_PART_BYTES, PART_BYTES, Bundle, parse_bundle
 from packager.addons.bundle.verify import verify_bundle
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.shared_options import format_option, image_options
@@ -34,6 +35,13 @@ def bundle() -> None:
 
 
 directory_argument = click.argument("directory", type=click.Path(path_type=Path))
+keys_option = click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    metavar="FILE",
+    help="Public key in PEM that must have signed the manifest; of several any one.",
+)
 
 
 @bundle.command()
@@ -76,6 +84,12 @@ directory_argument = click.argument("directory", type=click.Path(path_type=Path)
     metavar="SIZE",
     help="Largest file; larger blobs are cut. FAT32 holds less than 4 GiB.",
 )
+@click.option(
+    "--sign",
+    "signing_key",
+    metavar="KEY",
+    help="Sign the manifest: a key as of `packager sign --key`.",
+)
 @image_options
 @progress_options
 @format_option
@@ -87,6 +101,7 @@ def create(
     catalogs: tuple[Path, ...],
     since: Path | None,
     part_size: str,
+    signing_key: str | None,
     platform: Platform,
     progress: str,
     quiet: bool,
@@ -103,7 +118,9 @@ def create(
     """
     from packager.addons.bundle.contents import add_catalog, add_wheels
     from packager.addons.bundle.create import Making, add_images, begun, finish
+    from packager.addons.bundle.signing import sign_bundle
     from packager.addons.bundle.wiring import add_cache, image_writers
+    from packager.cli.wiring.signing import signer_for
     from packager.cli.wiring.techniques import environments_for
 
     earlier = None
@@ -112,6 +129,12 @@ def create(
         data = read_user_file(since, what="the manifest", hint=hint, max_bytes=_MOST_BYTES)
         earlier = parse_bundle(data, str(since))
     targets = tuple(map(parse_output, images))
+    signer = signer_for(signing_key, os.environ) if signing_key is not None else None
+
+    def sign_with(bundled: Bundle, manifest: bytes) -> None:
+        if signer is not None:
+            sign_bundle(directory, bundled, manifest, signer)
+
     with shown_progress(progress, quiet=quiet, as_json=output_format == "json") as on_event:
         on_event(StagesEvent(stages=("image", "layers", "publish", "wheels", "manifest")))
         settings = Settings(on_event=on_event, on_warning=warn, **given)
@@ -131,7 +154,7 @@ def create(
             if with_cache:
                 add_cache(making, settings)
             add_catalog(directory, catalogs)
-            made = finish(making, rows)
+            made = finish(making, rows, sign_with)
     if output_format == "json":
         print_json(
             {"directory": str(directory), "bytes": made.size, **made.model_dump(mode="json")}
@@ -152,16 +175,22 @@ def _part_bytes(text: str) -> int:
 
 @bundle.command()
 @directory_argument
+@keys_option
 @progress_options
 @format_option
-def verify(directory: Path, progress: str, quiet: bool, output_format: str) -> None:
+def verify(
+    directory: Path, keys: tuple[str, ...], progress: str, quiet: bool, output_format: str
+) -> None:
     """Compare every file of a bundle with its manifest; print the images' digests.
 
     \b
-    packager bundle verify bundle
+    packager bundle verify bundle --key image-key.pub
     """
+    from packager.images.signatures.verifying import PublicKey
+
+    public = tuple(map(PublicKey, keys))
     with shown_progress(progress, quiet=quiet, as_json=output_format == "json") as on_event:
-        found = verify_bundle(directory, on_event)
+        found = verify_bundle(directory, on_event, keys=public)
     if output_format == "json":
         print_json(found.model_dump(mode="json"))
         return
@@ -172,12 +201,14 @@ def verify(directory: Path, progress: str, quiet: bool, output_format: str) -> N
 @bundle.command()
 @directory_argument
 @click.argument("registry", metavar="REGISTRY[/PREFIX]")
+@keys_option
 @image_options
 @progress_options
 @format_option
 def load(
     directory: Path,
     registry: str,
+    keys: tuple[str, ...],
     platform: Platform,
     progress: str,
     quiet: bool,
@@ -191,14 +222,16 @@ def load(
 
     \b
     packager bundle load bundle REGISTRY
-    packager bundle load bundle REGISTRY/mirror
+    packager bundle load bundle REGISTRY/mirror --key image-key.pub
     """
     from packager.addons.bundle.load import load_image, open_bundled
     from packager.cli.wiring.images import image_services_for
     from packager.cli.wiring.registries import registry_clients
+    from packager.images.signatures.verifying import PublicKey
 
+    public = tuple(map(PublicKey, keys))
     with shown_progress(progress, quiet=quiet, as_json=output_format == "json") as on_event:
-        found = verify_bundle(directory, on_event, is_read=False)
+        found = verify_bundle(directory, on_event, keys=public, is_read=False)
         loaded = []
         for one in found.images:
             target = parse_output(f"{registry.rstrip('/')}/{one.name}")

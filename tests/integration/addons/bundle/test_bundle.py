@@ -145,3 +145,19 @@ def test_variables_name_wheels_and_no_network(made: Path, tmp_path: Path) -> Non
     asked = ["sh", "-c", f"{lines}\nenv"]
     shown = subprocess.run(asked, capture_output=True, text=True, check=True, env={}).stdout
     assert "PIP_NO_INDEX=1" in shown
+
+
+def test_a_signed_bundle_is_proven_by_its_key_alone(made: Path, tmp_path: Path) -> None:
+    run = packager_in(tmp_path)
+    for name in ("ours", "theirs"):
+        printed = run("keys", "make", "image", "--to", f"{name}.pem", status=0).out
+        (tmp_path / f"{name}.pub").write_text(printed)
+    run("bundle", "create", f"oci:{made}/one", "--output", "b", "--sign", "ours.pem", status=0)
+
+    assert run("bundle", "verify", "b", "--key", "ours.pub").status == 0
+    other = run("bundle", "verify", "b", "--key", "theirs.pub")
+    assert (other.status, "no key at hand has signed it" in other.err) == (65, True)
+    manifest = tmp_path / "b/bundle.json"
+    manifest.write_bytes(manifest.read_bytes().replace(b'"0.2.0"', b'"0.2.1"'))
+    changed = run("bundle", "load", "b", "127.0.0.1:1", "--key", "ours.pub")
+    assert (changed.status, "is of another manifest" in changed.err) == (65, True)

@@ -134,3 +134,29 @@ def test_keys_are_listed_made_and_explained(packager: Packager) -> None:
     assert set(explained) == {"image", "cache", "claims"}
     assert run(packager, "keys", "public") == public
     assert packager("keys", "make", "image").status == 2
+
+
+def test_what_a_key_has_signed_is_verified_and_the_digest_goes_on(
+    packager: Packager, tmp_path: Path
+) -> None:
+    for name in ("ours", "theirs"):
+        (tmp_path / f"{name}.pub").write_text(
+            run(packager, "keys", "make", "image", "--to", f"{name}.pem")
+        )
+    keys = [("--key", str(tmp_path / f"{name}.pub")) for name in ("ours", "theirs")]
+    with FakeRegistry(referrers=True) as registry:
+        signed, plain = f"{registry.host}/a:1", f"{registry.host}/a:2"
+        out = run(packager, *BUILD, "--output", signed, "--sign", "ours.pem")
+        run(packager, *BUILD, "--max-batch", "3", "--output", plain)
+        kinds = ("--type", "signature", "--type", "sbom", "--type", "provenance")
+
+        proven = run(packager, "verify", signed, *keys[0], *kinds)
+        refused = [
+            packager("verify", one, *key) for one, key in ((signed, keys[1]), (plain, keys[0]))
+        ]
+        both = packager("verify", signed, *keys[1], *keys[0], "--format", "json").document
+
+    assert proven == out
+    assert [(one.status, one.out) for one in refused] == [(65, ""), (65, "")]
+    assert all("has no https://sigstore.dev/cosign/sign/v1 by" in one.err for one in refused)
+    assert {one["key"] for one in both["proven"]} == {str(tmp_path / "ours.pub")}
