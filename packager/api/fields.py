@@ -48,6 +48,7 @@ class RequestFields(TypedDict, total=False):
     adapters_dir: str | None
     max_adapters: int | None
     allow_runtime_adapters: bool | None
+    merge_adapter: str | None
     compile: str | None
     gpus: int | Literal["auto"] | None
     threads: int | None

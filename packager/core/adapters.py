@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
+from packager.core.engine_rows import engine_rows
 from packager.core.errors import UsageError
 from packager.core.model import ModelFile, ModelRef, TensorInfo
 
@@ -16,9 +17,8 @@ WEIGHTS = "adapter_model.safetensors"
 NAMED = "NAME=REF"
 
 # Names that every server, header, variable and platform takes as they are: SageMaker's AdapterId.
-# TGI means the base by `tgi`; option values are split at the marks that names must not have.
+# Option values are split at the marks that names must not have.
 NAME = re.compile(r"[a-zA-Z0-9](?:-*[a-zA-Z0-9]){0,62}", re.ASCII)
-RESERVED = ("tgi",)
 
 AdapterForm = Literal["linear", "embedding", "experts"]
 
@@ -84,8 +84,9 @@ class Adapter:
 
 def check_adapter_name(name: str) -> None:
     """Raise `UsageError` for a name that some server, header or platform reads otherwise."""
-    if len(name) > 63 or NAME.fullmatch(name) is None or name.lower() in RESERVED:
-        why = "it means the base there" if name.lower() in RESERVED else "some server splits it"
+    is_base = name.lower() in {row.base_alias for row in engine_rows().values()} - {""}
+    if len(name) > 63 or NAME.fullmatch(name) is None or is_base:
+        why = "some server means the base by it" if is_base else "some server splits it"
         raise UsageError(
             f"{name[:80]!r} cannot be an adapter's name: {why}",
             hint="use letters, digits and single dashes, at most 63, such as `sql-7b`",

@@ -22,6 +22,8 @@ class EngineRow:
     second_opinion: str = ""  # aiconfigurator's name for it; "" where it predicts none
     stands_in: bool = False  # its speeds are taken for engines that nobody measured
     ranks_compared: bool = False  # predictions for ranks that share experts were compared
+    package: str = ""  # on Python's index; "" where it is none
+    base_alias: str = ""  # the name of an adapter that its server takes for the base
 
 
 UNKNOWN = EngineRow()

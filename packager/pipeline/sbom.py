@@ -12,6 +12,7 @@ from typing import Any
 
 from packager.core.adapters import ServedAdapter
 from packager.core.artifact import Artifacts
+from packager.core.engine_rows import engine_row
 from packager.core.facts import Facts
 from packager.core.image import Blob, Inline, TreeFile, Written
 from packager.core.model import ModelFile, ModelFiles, ModelRef
@@ -256,13 +257,13 @@ def _tools(assembled: Assembled) -> Iterator[Component]:
 
 def _engine(plan: Plan) -> Component:
     engine, version = plan.container.engine, plan.container.engine_version
-    known = engine if engine in ("vllm", "sglang") and version else ""
+    package = engine_row(engine).package if version else ""
     return Component(
         ref="engine",
         type="application",
         name=engine or plan.container.family,
         version=version,
-        purl=purls.pypi(known, version) if known else "",
+        purl=purls.pypi(package, version) if package else "",
         needs=("model",),
     )
 

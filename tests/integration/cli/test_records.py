@@ -52,7 +52,7 @@ def test_a_record_of_another_version_is_not_misread(packager: Packager, tmp_path
 
     done = packager("build", "--from-record", "out.record.json", status=2)
 
-    assert "is a record of version 99; this packager reads versions 1 to 6" in done.err
+    assert "is a record of version 99; this packager reads versions 1 to 7" in done.err
 
 
 def test_a_user_without_a_home_is_told_to_set_one(monkeypatch: pytest.MonkeyPatch) -> None:

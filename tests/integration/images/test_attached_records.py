@@ -59,7 +59,7 @@ def test_a_pushed_image_has_its_record_attached(packager: Packager, registry: Fa
 
     assert record["digest"] == digest
     assert record["model"] == {"source": "local", "name": "tiny-llama", "revision": ""}
-    assert record["schema_version"] == 6
+    assert record["schema_version"] == 7
 
 
 def test_the_record_changes_no_digest_and_adds_no_image(packager: Packager, tmp_path: Path) -> None:

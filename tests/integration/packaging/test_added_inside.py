@@ -54,7 +54,7 @@ ALIKE = {
     WORKER: {
         '"gptq" | "rtn" |': '"gptq" | "rtn" | "nearest" |',
         '"nvfp4" | "rtn" |': '"nvfp4" | "rtn" | "nearest" |',
-        'ROUNDED = ("rtn",': 'ROUNDED = ("rtn", "nearest",',
+        'ROUNDED = ("int8", "rtn",': 'ROUNDED = ("int8", "rtn", "nearest",',
     },
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from packager.pipeline.attached_record import _base, _without_path
+from packager.pipeline.attached_record import _without_path, published_base
 from tests.support.cases import cases_of
 
 cases = cases_of(__file__)
@@ -15,4 +15,4 @@ def test_a_reference_loses_the_directories_of_this_machine(text: str, expected: 
 
 @cases("a_base_image_keeps_its_name")
 def test_a_base_image_keeps_its_name(text: str, expected: str) -> None:
-    assert _base(text) == expected
+    assert published_base(text) == expected

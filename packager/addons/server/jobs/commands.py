@@ -22,7 +22,7 @@ from packager.core.files.atomic import explain_disk_errors, read_regular
 # Options that a runner adds; a test holds these against the commands.
 SHOW_PROGRESS = frozenset(
     {("bench",), ("build",), ("copy",), ("evaluate",), ("mount",), ("neo",), ("node-cache",)}
-    | {("push",), ("run",), ("tune",)}
+    | {("lock",), ("push",), ("run",), ("tune",)}
     | {
         ("base", "build"),
         ("base", "slim"),
@@ -32,6 +32,7 @@ SHOW_PROGRESS = frozenset(
         ("warm", "run"),
     }
     | {("cache", name) for name in ("explain", "export", "gc", "import", "verify")}
+    | {("bundle", name) for name in ("create", "load", "verify")}
 )
 WITHOUT_FORMAT = frozenset(
     {

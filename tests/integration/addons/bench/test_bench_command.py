@@ -186,7 +186,7 @@ def test_figures_go_into_the_build_record_that_is_named(
 
     assert "in the record built.json" in done.err
     record = json.loads((tmp_path / "built.json").read_text())
-    assert record["schema_version"] == 6
+    assert record["schema_version"] == 7
     assert record["bench"]["variants"][0]["loads"][0]["concurrency"] == 2
     assert [load.concurrency for load in load_measurements(tmp_path / "built.json").loads] == [2]
 
