@@ -48,6 +48,13 @@ def check_sbom(settings: Settings) -> None:
             )
 
 
+def keeps_documents(settings: Settings) -> bool:
+    """Whether an SBOM is made: an engine alone keeps none, and files are not hashed for it."""
+    traits = [traits_of(output) for output in settings.outputs]
+    kept = not traits or any(one.takes_artifacts or one.holds_tree for one in traits)
+    return settings.sbom != "none" and kept
+
+
 def with_documents(
     services: BuildServices,
     settings: Settings,
@@ -65,7 +72,7 @@ def with_documents(
         attach=lambda record, image, documents: attach_documents(
             record, image, documents, sinks, settings
         ),
-        with_sbom=settings.sbom != "none",
+        with_sbom=keeps_documents(settings),
         digest_of=lambda blob, stated: known_digest(blob, stated, index()),
         read_small=lambda file: read_small(file, reader),
     )
