@@ -127,7 +127,7 @@ def test_what_a_template_does_not_print_is_refused(
 @pytest.mark.parametrize(
     ("source", "fault"),
     [
-        ("{{ range(10)|slice(900000000)|list }}", "fails: 'it takes over 0.5 s'"),
+        ("{{ range(10)|slice(900000000)|list }}", "fails: 'it takes "),
         ('{{ (range(100000)|join("x"|center(9999)))|length }}', "'it takes too much memory'"),
         ("{{ text|center(900000000) }}", "fails: 'it takes too much memory'"),
         ("{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}", "fails: 'maximum recursion depth"),

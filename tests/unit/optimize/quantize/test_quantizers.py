@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -44,7 +42,6 @@ from tests.support.headers import (
     model_of,
     tensor,
 )
-from tests.support.places import ROOT
 from tests.support.quantized import arriving
 
 cases = cases_of(__file__)
@@ -273,10 +270,17 @@ def test_awq_is_written_in_its_own_format_where_the_engine_reads_only_that() -> 
     assert written("vllm", "0.26.0") == "compressed-tensors"
 
 
-def test_the_request_file_of_the_docs_says_what_it_shows() -> None:
-    page = (ROOT / "docs/quantization.md").read_text()
-    [text] = re.findall(r"```toml[^\n]*\n(.*?)```", page, re.DOTALL)
-    request = BuildRequest(**tomllib.loads(text))
+def test_a_request_says_what_the_step_is_told() -> None:
+    request = BuildRequest(
+        model="./model",
+        instance="ml.g5.xlarge",
+        quantize="awq,group=64",
+        quantize_ignore=("re:.*layers.0.*",),
+        calibration="texts.jsonl",
+        calibration_samples=128,
+        calibration_tokens=1024,
+        calibration_seed=7,
+    )
     given = replace(facts(model_of(LLAMA_3_8B), "ml.g5.xlarge"), request=request)
 
     step = QUANTIZER.step(given, planned(given))
@@ -284,7 +288,6 @@ def test_the_request_file_of_the_docs_says_what_it_shows() -> None:
     assert step.parameters["group_size"] == 64
     assert (step.parameters["max_tokens"], step.parameters["seed"]) == (1024, 7)
     assert "re:.*layers.0.*" in step.parameters["ignore"]
-    assert (request.calibration, request.calibration_samples) == ("texts.jsonl", 128)
 
 
 @pytest.mark.parametrize("method", ["gptq", "autoround"])
