@@ -18,6 +18,7 @@ from packager.addons.bench.compare import (
     TPOT,
     TTFT,
     Ratio,
+    compared,
     round_values,
 )
 from packager.addons.bench.intervals import t_quantile
@@ -127,16 +128,7 @@ def _compare(before: BenchVariant, now: BenchVariant) -> Iterator[Compared]:
         for tag in METRICS if base else ():
             assert base is not None
             if (found := _ratio(base, load, tag)) is not None:
-                yield Compared(
-                    variant=now.name,
-                    concurrency=load.concurrency,
-                    rate=load.rate,
-                    metric=tag,
-                    ratio=found.ratio,
-                    low=found.low,
-                    high=found.high,
-                    is_noise=found.is_noise,
-                )
+                yield compared(now.name, load, tag, found)
 
 
 def _ratio(base: BenchLoad, load: BenchLoad, tag: str) -> Ratio | None:

@@ -85,16 +85,21 @@ def _compare_loads(name: str, base: BenchLoad, load: BenchLoad) -> Iterator[Comp
         ratios[PRICE] = _inverse(throughput, hours) if hours else None
     for tag, found in ratios.items():
         if found is not None:
-            yield Compared(
-                variant=name,
-                concurrency=load.concurrency,
-                rate=load.rate,
-                metric=tag,
-                ratio=found.ratio,
-                low=found.low,
-                high=found.high,
-                is_noise=found.is_noise,
-            )
+            yield compared(name, load, tag, found)
+
+
+def compared(name: str, load: BenchLoad, metric: str, found: Ratio) -> Compared:
+    """Return a ratio as the report has it: of a variant, under one load."""
+    return Compared(
+        variant=name,
+        concurrency=load.concurrency,
+        rate=load.rate,
+        metric=metric,
+        ratio=found.ratio,
+        low=found.low,
+        high=found.high,
+        is_noise=found.is_noise,
+    )
 
 
 def metric_ratio(base: BenchLoad, load: BenchLoad, tag: str) -> Ratio | None:
