@@ -13,6 +13,7 @@ from packager.catalog.served_architectures import GENERATIVE, is_listed, kind_of
 from packager.core.documents import NotStrict, parse_object, shorten
 from packager.core.errors import NotFound
 from packager.core.files.opening import FileUnreadable
+from packager.core.image import FileRange
 from packager.core.model import TensorInfo
 from packager.core.units import counted
 from packager.images.oci import shorten_list
@@ -29,7 +30,7 @@ from packager.models.refusals import (
     other_kind,
     unreadable_model,
 )
-from packager.models.rules import CONFIG, INDEX, SINGLE, find_unlisted
+from packager.models.rules import CONFIG, INDEX, SINGLE, ListedModelFile, find_unlisted
 from packager.models.safetensors import read_header
 from packager.models.walk import Found
 
@@ -202,6 +203,21 @@ def refuse_pickle(file: str, stream: BinaryIO) -> None:
         kind = "a pickle" if runs_code(stream, min(length, WEIGHTS_SCANNED_BYTES)) else ""
     if kind:
         raise hidden_pickle(file, kind)
+
+
+def ranges_of(
+    listing: Mapping[str, ListedModelFile], files: Mapping[str, Found]
+) -> dict[str, FileRange]:
+    """Return where the bytes of files on this machine are, as they were found and listed."""
+    return {
+        path: FileRange(
+            path=str(found.real),
+            offset=0,
+            length=listing[path].size,
+            checked=found.identity,
+        )
+        for path, found in files.items()
+    }
 
 
 @contextmanager

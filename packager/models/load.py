@@ -21,6 +21,7 @@ from packager.models.contents import (
     Shards,
     check_small_file,
     find_shards,
+    ranges_of,
     read_config,
     read_native_config,
     read_shard,
@@ -132,16 +133,7 @@ def _contents(
     tensors, files = read_tensors(
         shards, lambda files: {file: read_shard(weights[file]) for file in files}
     )
-    content = {
-        path: FileRange(
-            path=str(found.real),
-            offset=0,
-            length=listing[path].size,
-            checked=found.identity,
-        )
-        for path, found in {**small, **weights}.items()
-    }
-    return content, tensors, files
+    return ranges_of(listing, {**small, **weights}), tensors, files
 
 
 def _not_served(choice: FileSelection, shards: Shards) -> Mapping[str, str]:

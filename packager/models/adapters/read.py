@@ -14,7 +14,7 @@ from packager.core.model import ModelFile, ModelFiles, ModelRef
 from packager.models.adapters.choosing import choose_adapter_files
 from packager.models.adapters.configuration import read_fields
 from packager.models.adapters.pairs import read_pairs
-from packager.models.contents import check_small_file, read_shard, readable
+from packager.models.contents import check_small_file, ranges_of, read_shard, readable
 from packager.models.paths import check_distinct, check_path
 from packager.models.refusals import broken_json
 from packager.models.remote_headers import Headers
@@ -42,22 +42,14 @@ def load_adapter(
     for path, found in small.items():
         check_small_file(path, found)
     config = _read_config(small[CONFIG])
-    content: dict[str, FileRange | RemoteRange]
+    content: Mapping[str, FileRange | RemoteRange]
     if headers is not None:
         tensors = headers.tensors_of((WEIGHTS,))[WEIGHTS]
         content = {path: headers.content(path) for path in kept}
     else:
         weights = fetch((WEIGHTS,))
         tensors = read_shard(weights[WEIGHTS])
-        content = {
-            path: FileRange(
-                path=str(found.real),
-                offset=0,
-                length=listing[path].size,
-                checked=found.identity,
-            )
-            for path, found in {**small, **weights}.items()
-        }
+        content = ranges_of(listing, {**small, **weights})
     return ModelFiles(
         ref=ref,
         files=tuple(
