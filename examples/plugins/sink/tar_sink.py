@@ -74,7 +74,7 @@ class BlobFile(BlobWriter):
         self._file.write(chunk)
 
     def commit(self, digest: str) -> None:
-        """Name the file by the digest."""
+        """Rename the file to the digest."""
         self._file.close()
         Path(self._file.name).replace(self._directory / digest[7:])
 

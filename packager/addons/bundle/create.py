@@ -6,7 +6,7 @@ import fcntl
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,7 +35,6 @@ from packager.images.layout.parts import parts_of
 from packager.images.opened import OpenImage
 
 Copy = Callable[[BundleSink], Write]  # what writes an image to one sink
-_CHUNK = 1024 * 1024
 _FOLDERS = {IMAGES, CACHE, WHEELS, CATALOG, SIGNATURE}
 
 
@@ -177,12 +176,7 @@ def _part(file: Path) -> BundledPart:
     return BundledPart(sha256=hash_file(file), size=file.stat().st_size)
 
 
-def hash_file(*files: Path) -> str:
-    """Return the SHA-256 of files, one after the other."""
-    sha = hashlib.sha256()
-    with ExitStack() as stack:
-        for file in files:
-            opened = stack.enter_context(file.open("rb"))
-            while chunk := opened.read(_CHUNK):
-                sha.update(chunk)
-    return sha.hexdigest()
+def hash_file(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

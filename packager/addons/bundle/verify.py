@@ -93,11 +93,11 @@ def _on_disk(directory: Path) -> Iterator[tuple[str, tuple[int, int]]]:
 
 def _incomplete(directory: Path, bundle: Bundle) -> Iterator[str]:
     """Yield which blobs of which images are nowhere: neither here nor in an earlier bundle."""
-    here = {one.sha256: one.size for one in bundle.files}
+    here, known = {one.sha256: one.size for one in bundle.files}, bundle.blobs
     for image in bundle.images:
         for one in _needed(directory, image.digest, here):
             name = one.digest.removeprefix("sha256:")
-            if name not in bundle.blobs:
+            if name not in known:
                 yield f"{image.name!r} lacks blob {name}"
 
 

@@ -9,7 +9,13 @@ from typing import Any
 import click
 
 from packager.addons.bundle.contents import settings_of, shell_lines
-from packager.addons.bundle.manifest import LEAST_PART_BYTES, PART_BYTES, Bundle, parse_bundle
+from packager.addons.bundle.manifest import (
+    LEAST_PART_BYTES,
+    MOST_BYTES,
+    PART_BYTES,
+    Bundle,
+    parse_bundle,
+)
 from packager.addons.bundle.verify import verify_bundle
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.shared_options import format_option, image_options
@@ -21,8 +27,6 @@ from packager.core.files.user_files import read_user_file
 from packager.core.image import Platform
 from packager.core.references import RegistryTarget
 from packager.core.units import decimal, parse_size
-
-_MOST_BYTES = 64 * 1024 * 1024
 
 
 @click.group()
@@ -126,7 +130,7 @@ def create(
     earlier = None
     if since is not None:
         hint = "name the bundle.json of an earlier bundle"
-        data = read_user_file(since, what="the manifest", hint=hint, max_bytes=_MOST_BYTES)
+        data = read_user_file(since, what="the manifest", hint=hint, max_bytes=MOST_BYTES)
         earlier = parse_bundle(data, str(since))
     targets = tuple(map(parse_output, images))
     signer = signer_for(signing_key, os.environ) if signing_key is not None else None

@@ -98,7 +98,7 @@ def _running(jobs: Sequence[BackgroundJob]) -> tuple[Part, ...]:
         state = state_of(job)
         share = "" if state.share is None else f"{100 * state.share:.0f} %"
         words = " · ".join(filter(None, (state.words, share, state.left)))
-        rows.append(Row((job.name, state.status, words), href=f"{ROOT}/{job_path(job)}"))
+        rows.append(Row((job.name, state.status, words), href=_address(job)))
     table = Table(
         columns=word_columns("job", "status", "what it does"),
         rows=tuple(rows),
