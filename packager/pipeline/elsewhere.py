@@ -51,7 +51,7 @@ class Quantized:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Elsewhere:
+class CatalogChoices:
     """The catalog's answers to a request on one instance."""
 
     cheapest: RankedInstance | None  # lowest bill of a month at the stated load, in time
@@ -85,7 +85,7 @@ def look_elsewhere(
     discount: float = 0.0,
     requests_per_day: int = REQUESTS_PER_DAY,
     measured: Sequence[MeasuredRun] = (),
-) -> Elsewhere:
+) -> CatalogChoices:
     """Plan the request on every machine of the catalog, and on its own with other weights."""
 
     def rank(asked: BuildRequest, machines: Sequence[Instance]) -> tuple[RankedInstance, ...]:
@@ -114,7 +114,7 @@ def look_elsewhere(
         if found := rank(changed, (instance,)):
             steps = _steps(changed, services) if method != NONE else ()
             quantized.append(Quantized(method=method, option=found[0], steps=steps))
-    return Elsewhere(
+    return CatalogChoices(
         cheapest=lowest_bill_of(whole),
         fastest=fastest_of(whole),
         considered=len(machines),
@@ -196,7 +196,7 @@ def month_words(month: MonthlyCost) -> str:
     return f"${month.usd:,.0f}"
 
 
-def anywhere_section(elsewhere: Elsewhere, medium: Medium = "text") -> Section:
+def anywhere_section(elsewhere: CatalogChoices, medium: Medium = "text") -> Section:
     """Return the cheapest and the fastest machine of the catalog for the stated load."""
     pairs = []
     for label, option in (("lowest bill", elsewhere.cheapest), ("fastest", elsewhere.fastest)):

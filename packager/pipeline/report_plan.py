@@ -34,7 +34,7 @@ from packager.pipeline.report_capacity import (
 )
 
 if TYPE_CHECKING:
-    from packager.pipeline.elsewhere import Elsewhere
+    from packager.pipeline.elsewhere import CatalogChoices
 
 NO_STEPS = Recipe()
 
@@ -58,7 +58,7 @@ class PlanPage:
     menu: Menu | None = None  # of goals; None: not requested
     opinion: Opinion | None = None  # None: not requested
     startup: StartupPrediction | None = None  # None: of a ranking's plans
-    elsewhere: Elsewhere | None = None  # None: not requested
+    elsewhere: CatalogChoices | None = None  # None: not requested
 
     @property
     def monthly_words(self) -> str:

@@ -43,7 +43,7 @@ MOST_SIGNATURES = 1000  # of a tag, as cosign takes at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proof:
+class SignedStatement:
     """A statement about an image that a key has signed."""
 
     predicate_type: str  # of a plain signature, `SIGNED`
@@ -80,7 +80,7 @@ def check_proven(
     artifacts: Iterable[Attached],
     keys: Sequence[PublicKey],
     wanted: Collection[str] = (SIGNED,),
-) -> tuple[Proof, ...]:
+) -> tuple[SignedStatement, ...]:
     """Return what the keys have proven of the image with this digest.
 
     Raises `ModelRefused` where a wanted type of predicate is not among it.
@@ -99,7 +99,7 @@ def check_proven(
 
 def find_proofs(
     digest: str, artifacts: Iterable[Attached], keys: Sequence[PublicKey]
-) -> Iterator[Proof]:
+) -> Iterator[SignedStatement]:
     """Yield what the keys have signed about a digest; what cannot be read proves nothing."""
     for artifact in artifacts:
         blobs = {sha256(blob): blob for blob in artifact.blobs}
@@ -120,7 +120,7 @@ def open_bundle(data: bytes, keys: Sequence[PublicKey]) -> tuple[Mapping[str, An
     """
     document = parse_object(data, max_bytes=MAX_BYTES)
     if document.get("mediaType") != MEDIA_BUNDLE:
-        raise NotStrict("it is no sigstore bundle of version 0.3")
+        raise NotStrict("it is not a sigstore bundle of version 0.3")
     return _open_envelope(document.get("dsseEnvelope"), keys)
 
 
@@ -132,14 +132,14 @@ def is_about(statement: Mapping[str, Any], digest: str) -> bool:
     return any(isinstance(one, dict) and one.get("digest") == wanted for one in listed)
 
 
-def _of_bundle(data: bytes, digest: str, keys: Sequence[PublicKey]) -> Iterator[Proof]:
+def _of_bundle(data: bytes, digest: str, keys: Sequence[PublicKey]) -> Iterator[SignedStatement]:
     with suppress(NotStrict):
         yield from _of_statement(*open_bundle(data, keys), digest)
 
 
 def _of_tag(
     layer: Descriptor, data: bytes, digest: str, keys: Sequence[PublicKey]
-) -> Iterator[Proof]:
+) -> Iterator[SignedStatement]:
     if layer.media_type == MEDIA_DSSE:
         with suppress(NotStrict):
             envelope = parse_object(data, max_bytes=MAX_BYTES)
@@ -149,13 +149,13 @@ def _of_tag(
             signature = _decoded(layer.annotations.get(SIGNATURE))
             key = next((key for key in keys if key.has_signed(data, signature)), None)
             if key is not None and _is_payload_of(parse_object(data, max_bytes=_LONGEST), digest):
-                yield Proof(predicate_type=SIGNED, predicate={}, key=key.place)
+                yield SignedStatement(predicate_type=SIGNED, predicate={}, key=key.place)
 
 
-def _of_statement(statement: Mapping[str, Any], key: str, digest: str) -> Iterator[Proof]:
+def _of_statement(statement: Mapping[str, Any], key: str, digest: str) -> Iterator[SignedStatement]:
     kind, predicate = statement.get("predicateType"), statement.get("predicate")
     if isinstance(kind, str) and isinstance(predicate, dict) and is_about(statement, digest):
-        yield Proof(predicate_type=kind, predicate=predicate, key=key)
+        yield SignedStatement(predicate_type=kind, predicate=predicate, key=key)
 
 
 def _open_envelope(envelope: object, keys: Sequence[PublicKey]) -> tuple[Mapping[str, Any], str]:
@@ -164,7 +164,7 @@ def _open_envelope(envelope: object, keys: Sequence[PublicKey]) -> tuple[Mapping
         raise NotStrict("it holds no statement of in-toto")
     signatures = envelope.get("signatures")
     if not isinstance(signatures, list) or len(signatures) != 1:
-        raise NotStrict("it has not one signature")
+        raise NotStrict("it does not have exactly one signature")
     payload = _decoded(envelope.get("payload"))
     one = signatures[0].get("sig") if isinstance(signatures[0], dict) else None
     signed, signature = pae(MEDIA_IN_TOTO, payload), _decoded(one)
@@ -173,7 +173,7 @@ def _open_envelope(envelope: object, keys: Sequence[PublicKey]) -> tuple[Mapping
         raise NotStrict("no key at hand has signed it")
     statement = parse_object(payload, max_bytes=MAX_BYTES)
     if statement.get("_type") != _STATEMENT:
-        raise NotStrict("it is no statement of version 1")
+        raise NotStrict("its statement is not of version 1")
     return statement, key.place
 
 

@@ -42,14 +42,14 @@ MOST_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
+class AdapterFit:
     """What the headers say: errors, and names that the base has for the adapter's modules."""
 
     findings: tuple[Finding, ...]
     paths: Mapping[str, str]  # of modules that the base's checkpoint names otherwise
 
 
-def fit_adapter(adapter: Adapter, base: ModelFiles) -> Fit:
+def fit_adapter(adapter: Adapter, base: ModelFiles) -> AdapterFit:
     """Compare every pair with the matrix of the base that its product is added to."""
     sides = _sides_of(SameModel(base))
     paths: dict[str, str] = {}
@@ -73,7 +73,7 @@ def fit_adapter(adapter: Adapter, base: ModelFiles) -> Fit:
             own = f"{module.outputs}×{module.inputs}"
             misfits.append(f"{module.path} is {own}, the base's {found[0]}×{found[1]}")
     findings = _findings(adapter, sides, lacking, misfits, unproven, tower)
-    return Fit(findings=tuple(findings), paths=paths)
+    return AdapterFit(findings=tuple(findings), paths=paths)
 
 
 def _findings(

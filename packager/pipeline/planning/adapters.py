@@ -25,7 +25,13 @@ from packager.core.traits import AdapterTraits
 from packager.engines.adapters import OWNED, adapter_options, slot_rank
 from packager.engines.effects import engine_named
 from packager.estimate.sizing.adapters import AdapterSlots, adapter_bytes
-from packager.models.adapters.fitting import Fit, fit_adapter, head_modules, is_expert, is_head
+from packager.models.adapters.fitting import (
+    AdapterFit,
+    fit_adapter,
+    head_modules,
+    is_expert,
+    is_head,
+)
 from packager.models.adapters.pairs import tensor_names
 from packager.models.architectures.profile import architecture_of
 from packager.optimize.compile.choose import NOT_REQUESTED
@@ -280,7 +286,7 @@ def _check_neighbours(
 
 
 def _rewrite(
-    adapter: Adapter, fit: Fit, traits: AdapterTraits
+    adapter: Adapter, fit: AdapterFit, traits: AdapterTraits
 ) -> tuple[AdapterRewrite | None, tuple[Finding, ...]]:
     """Return what has to be written otherwise for this engine, or why it cannot be."""
     why = tuple(_misread(adapter, fit, traits))
@@ -292,7 +298,7 @@ def _rewrite(
     return AdapterRewrite(rank=adapter.max_rank, paths=dict(fit.paths), why=why), ()
 
 
-def _misread(adapter: Adapter, fit: Fit, traits: AdapterTraits) -> Iterator[str]:
+def _misread(adapter: Adapter, fit: AdapterFit, traits: AdapterTraits) -> Iterator[str]:
     """Yield what the engine's version would read otherwise than PEFT."""
     if any(not _is_near(one.scale, _read_scale(adapter, one, traits)) for one in adapter.modules):
         yield "scales that the engine does not read"

@@ -36,7 +36,7 @@ _TYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class StreamedTensors:
     """Which tensors are quantized, and which others share the scale of each."""
 
     form: Format
@@ -124,11 +124,11 @@ def left_whole(facts: Facts, plan: Plan) -> tuple[str, ...]:
     return entries_of(facts, plan)
 
 
-def select(model: ModelFiles, left: tuple[str, ...], form: Format) -> Selection:
+def select(model: ModelFiles, left: tuple[str, ...], form: Format) -> StreamedTensors:
     modules = [name for name, _ in quantized_modules(model, left or None)]
     quantized = frozenset(f"{name}.weight" for name in modules)
     fused = dict(_fused(quantized)) if form.needs_largest else {}
-    return Selection(form=form, quantized=quantized, fused=fused)
+    return StreamedTensors(form=form, quantized=quantized, fused=fused)
 
 
 def _fused(quantized: frozenset[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
