@@ -1,7 +1,30 @@
 """The tables of rules across options, read strictly: `data/engines/rules/ENGINE.toml`.
 
-One row a check, with the versions that make it and the source where it was read;
-docs/adding-a-family.md has the vocabulary.  `rules.py` evaluates them.
+One row a check, with the versions that make it and the source where it was read.  `rules.py`
+evaluates them.
+
+    [[rule]]
+    since = "0.14.0"      # first version that checks; left out: that of the table
+    before = "0.27.0"     # first version that no longer does
+    when = [
+      { option = "max-num-batched-tokens", below = { option = "max-model-len" } },
+      { option = "enable-chunked-prefill", is = false },
+    ]
+    severity = "error"    # refused at start, or without effect; warning: changed; note
+    code = "options-conflict"
+    message = "{who} refuses [max-num-batched-tokens] {max-num-batched-tokens} below …"
+    hint = "raise [max-num-batched-tokens]"
+    source = "config/scheduler.py verify_max_model_len, 0.14.0 to 0.26.0, read"
+    date = "2026-11-22"
+
+- All conditions must hold; `{ any = [...] }` holds where one of its own does.  A subject is an
+  `option` (`field = "a.b"` inside its JSON), a `fact` (`FACTS` in `rules.py`) or a
+  `product = [...]`; `default` is what the engine assumes; `plus` is added.
+- Tests: `given`, `is`, `isnt`, `below`, `above`, `at_most`, `at_least`, `divisible_by`,
+  `indivisible_by`, `starts`, `contains`, `type`, `keys_beyond`.  What is not known fulfils none.
+- A `[[limit]]` bounds numbers: `of = { "option.field" = ">0,<=1" }`.
+- In messages `[name]` is the option as the family spells it, `{name}` its value, `{fact:heads}` a
+  fact, `{who}` and `{version}` the engine.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A parser judges one option at a time; the engine then looks at several together, and at the
 model and the device.  `data/engines/rules/ENGINE.toml` has one row a check, with the versions
-that make it and the source where it was read; docs/adding-a-family.md has the vocabulary.
+that make it and the source where it was read; `rule_tables.py` has the vocabulary.
 
 A condition on an unset option or an unknown fact is false unless the row states the engine's
 default.  So the same rows check a plan, and a configuration file without a model.

@@ -2,7 +2,7 @@
 
 A row of `data/corpus/FAMILY.jsonl` asks for options on top of a plan written out here.  Its
 `verdicts` were recorded by `scripts/engine-verdicts`, which gives the configuration that packager
-renders to the engine's own parser and checks: see docs/adding-a-family.md.
+renders to the engine's own parser and checks: see docs/engine-versions.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Packages of `examples/plugins`, each with a page: put on disk as installed ones are.
+"""Packages of `examples/plugins`, which docs/plug-ins.md describes: put as installed ones are.
 
 On a page a block whose first line is ```` ```LANGUAGE title="FILE" ```` is a file.
 """
@@ -34,10 +34,10 @@ def write_files(page: str, into: Path) -> dict[str, str]:
     return files
 
 
-def stated_count(page: str) -> int:
-    """Return how many files the page says it takes: `A sink is two files`."""
-    found = re.search(r"\bAn? [\w ]+ is (\w+) files?\b", _text(page))
-    assert found, f"{page} does not say how many files it takes"
+def stated_count(page: str, kind: str) -> int:
+    """Return how many files the page says that one takes: `A sink is two files`."""
+    found = re.search(rf"\bAn? {kind}(?: source)? is (\w+) files?\b", _text(page), re.IGNORECASE)
+    assert found, f"{page} does not say how many files {kind} takes"
     return _WORDS[found[1]]
 
 

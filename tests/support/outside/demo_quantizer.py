@@ -1,4 +1,4 @@
-"""A quantizer of another package, as docs/adding-a-quantizer.md describes one."""
+"""A quantizer of another package, as docs/plug-ins.md describes one."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Requests of the corpus: packager and the engines' own parsers and checks say the same.
 
-The verdicts were recorded by `scripts/engine-verdicts`; docs/adding-a-family.md says how.
+The verdicts were recorded by `scripts/engine-verdicts`; docs/engine-versions.md says how.
 """
 
 from __future__ import annotations

@@ -18,7 +18,8 @@ TOPS = ("docs", "artifact_cache", "packager", "examples", "tests", "containers",
 CARDS = {ROOT / "examples" / name / "README.md" for name in ("tiny-llama", "tiny-llama-draft")}
 # Pages of words, of rules and of figures: all others are of something that can be run.
 WITHOUT_EXAMPLE = {
-    "README", "architecture", "benchmarks", "data", "glossary", "keys", "verified", "where",
+    "README", "architecture", "benchmarks", "data", "engine-versions", "glossary", "keys",
+    "verified", "where",
 }  # fmt: skip
 
 

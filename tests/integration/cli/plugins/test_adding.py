@@ -56,7 +56,7 @@ def test_it_is_as_many_files_as_its_page_says_and_listed_with_its_package(
 
     assert listed in json.loads(done.out)
     counted = len(write_package(kind, tmp_path / "again"))
-    assert counted == stated_count(f"adding-a-{kind}.md") == files
+    assert counted == stated_count("plug-ins.md", kind) == files
 
 
 @cases("errors")
@@ -222,7 +222,11 @@ OWN = ("--catalog", "machines.toml")
 
 @pytest.fixture
 def planned(tmp_path: Path) -> Callable[..., dict[str, Any]]:
-    assert len(write_files("instances.md", tmp_path)) == stated_count("instances.md") == 1
+    assert (
+        len(write_files("instances.md", tmp_path))
+        == stated_count("instances.md", "instance of your own")
+        == 1
+    )
     run = packager_in(tmp_path)
 
     def plan(*words: str) -> dict[str, Any]:
