@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -54,16 +55,28 @@ def probe_request(sample: Sample, max_tokens: int) -> ProbeRequest:
     }
     if sample.messages:
         turns = sample.messages[:-1] if sample.answered else sample.messages
-        messages = [{"role": turn.role, "content": turn.content} for turn in turns]
         return ProbeRequest(
             endpoint="/v1/chat/completions",
-            body={"messages": messages, **settings},
+            body={"messages": [turn.request() for turn in turns], **_prompted(sample), **settings},
             shown=prompt_end(turns[-1].content if turns else ""),
         )
     prompt = sample.prompt if sample.prompt is not None else _first_part(sample.text or "")
     return ProbeRequest(
         endpoint="/v1/completions", body={"prompt": prompt, **settings}, shown=prompt_end(prompt)
     )
+
+
+def _prompted(sample: Sample) -> dict[str, Any]:
+    """Return the fields that change the prompt of a conversation.
+
+    Calls stay texts: a server without a parser of them refuses any other choice.
+    """
+    found: dict[str, Any] = {}
+    if sample.tools:
+        found |= {"tools": json.loads(sample.tools), "tool_choice": "none"}
+    if sample.template:
+        found["chat_template_kwargs"] = json.loads(sample.template)
+    return found
 
 
 def has_prompt(sample: Sample) -> bool:

@@ -19,6 +19,28 @@ class Message:
 
     role: str  # `system`, `user`, `assistant`, `tool`
     content: str
+    reasoning: str = ""
+    tool_calls: str = ""  # a JSON list; arguments are objects, their keys as they came
+    tool_call_id: str = ""
+    name: str = ""
+
+    def row(self) -> dict[str, str]:
+        """The turn as workers read it; what is empty is left out, but for the content."""
+        named = {name: getattr(self, name) for name in _OPTIONAL}
+        told = {name: value for name, value in named.items() if value}
+        return {"role": self.role, "content": self.content, **told}
+
+    def request(self) -> dict[str, Any]:
+        """The turn as OpenAI's requests have it: arguments are JSON texts there."""
+        told: dict[str, Any] = self.row()
+        if self.tool_calls:
+            calls = json.loads(self.tool_calls)
+            told["tool_calls"] = [
+                {**call, "function": {**call["function"], "arguments": json.dumps(arguments)}}
+                for call in calls
+                for arguments in (call["function"]["arguments"],)
+            ]
+        return told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +54,8 @@ class Sample:
     """
 
     messages: tuple[Message, ...] = ()
+    tools: str = ""  # of a conversation: a JSON list, with the keys in their order
+    template: str = ""  # other arguments of the template, such as `enable_thinking`: a JSON object
     prompt: str | None = None
     completion: str | None = None
     text: str | None = None
@@ -44,10 +68,15 @@ class Sample:
         return self.text is not None or self.completion is not None
 
     def row(self) -> dict[str, Any]:
-        """The sample as workers read it, one JSON object."""
+        """The sample as workers read it, one JSON object.
+
+        Tools and calls are JSON texts in it: a line's keys are sorted, and prompts have theirs
+        in the order in which they came.
+        """
         if self.messages:
-            turns = [{"role": turn.role, "content": turn.content} for turn in self.messages]
-            return {"messages": turns}
+            row: dict[str, Any] = {"messages": [turn.row() for turn in self.messages]}
+            told = {"tools": self.tools, "template": self.template}
+            return {**row, **{name: value for name, value in told.items() if value}}
         if self.text is not None:
             return {"text": self.text}
         row = {"prompt": self.prompt}
@@ -123,4 +152,5 @@ def _line(sample: Sample) -> bytes:
     return _ENCODER.encode(sample.row()).encode("utf-8") + b"\n"
 
 
+_OPTIONAL = ("reasoning", "tool_calls", "tool_call_id", "name")
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
@@ -10,8 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from packager.core.errors import UsageError
 from packager.core.fields import CommandOption
 from packager.core.findings import Finding
+from packager.core.growing import conversation_of, join_growing
 from packager.core.recipe import StepOutcome
-from packager.core.samples import Samples, choose_samples
+from packager.core.samples import Sample, Samples, choose_samples
 
 Method = Literal["eagle3", "medusa"]
 Trainer = Literal["speculators", "specforge"]
@@ -128,22 +130,40 @@ def split_texts(
 
     `count` of them, or all, for training, and a share held out without `others`.
 
-    A text that is measured with is never trained on.  The same texts are kept aside
-    whatever the order of the file.
+    A conversation that is measured with is never trained on, in none of its turns.  The same
+    texts are kept aside whatever the order of the file.
     """
+    found = replace(found, samples=join_growing(found.samples))
     chosen = choose_samples(found, count or len(found.samples), seed)
     if others is None:
         size = len(chosen.samples)
         aside = max(1, round(HELD_OUT * size), min(8, size // 4))
-        others = replace(chosen, samples=chosen.samples[:aside])
-    measured = frozenset(others.samples)
-    kept = tuple(one for one in chosen.samples if one not in measured)
+        others = replace(chosen, samples=_kept_aside(chosen.samples, aside))
+    else:
+        others = replace(others, samples=join_growing(others.samples))
+    measured = {conversation_of(one) for one in others.samples}
+    kept = tuple(one for one in chosen.samples if conversation_of(one) not in measured)
     if not kept:
         raise UsageError(
-            f"{found.source!r} holds no text that is not kept aside to measure the head with",
+            f"{found.source!r} holds no conversation that is not kept aside to measure the head "
+            "with",
             hint="name more texts with --data, or others with --held-out",
         )
     return TrainingTexts(train=replace(chosen, samples=kept), held_out=others)
+
+
+def _kept_aside(samples: tuple[Sample, ...], count: int) -> tuple[Sample, ...]:
+    """Return the first samples, `count` or as many as their conversations have."""
+    conversations: set[str] = set()
+    aside = 0
+    sizes = Counter(map(conversation_of, samples))
+    for sample in samples:
+        if aside >= count:
+            break
+        conversation = conversation_of(sample)
+        aside += 0 if conversation in conversations else sizes[conversation]
+        conversations.add(conversation)
+    return tuple(one for one in samples if conversation_of(one) in conversations)
 
 
 class TrainingReport(BaseModel):

@@ -20,6 +20,8 @@ from packager.addons.bench.search import Breach, SearchPoint, SearchResult, Tria
 from packager.addons.bench.search_history import history_document
 from packager.core.bench import BenchReport, BenchVariant, BenchWorkload, Boundary, Limits
 from packager.core.bench_setup import BenchSetup
+from packager.core.capture.rows import CapturedExchange, Options, make_row
+from packager.models.samples.formats import read_row
 from tests.live.tool_programs import documents_in, printed_by
 from tests.support.cases import read_tables
 from tests.support.doubles.s3 import Bucket, bucket_server
@@ -176,6 +178,45 @@ def test_aiperf_computes_the_same_metrics(by_aiperf: dict[str, Any]) -> None:
         assert metric.model_dump(exclude_none=True) == pytest.approx(
             expected[tag], rel=1e-6, abs=1e-6
         ), tag
+
+
+def test_aiperf_replays_what_was_captured(consumers: Path, tmp_path: Path) -> None:
+    tools = [{"type": "function", "function": {"name": "w", "parameters": {}}}]
+    asked = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 9, "tools": tools}
+    answer = {"choices": [{"message": {"content": "yo"}}], "usage": {"prompt_tokens": 4}}
+    exchanges = [
+        CapturedExchange(
+            id=str(number),
+            at_s=1.5e9 + number,
+            request=json.dumps(asked).encode(),
+            request_type="application/json",
+            answer=(body,),
+            answer_type=kind,
+        )
+        for number, (body, kind) in enumerate(
+            [
+                (json.dumps(answer).encode(), "application/json"),
+                (b'data: {"choices": [{"delta": {"content": "yo"}}]}\n\n', "text/event-stream"),
+            ]
+        )
+    ]
+    options = [Options(), Options(json_types=frozenset({"application/json"}))]
+    rows = [make_row(one, how) for one in exchanges for how in options]
+    place = tmp_path / "front" / "AllTraffic" / "2017" / "07" / "14" / "02"
+    place.mkdir(parents=True)
+    (place / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    found = ask("aiperf_captures.py", consumers / "aiperf", str(tmp_path))
+
+    assert found == {
+        "taken": True,
+        "messages": [asked["messages"]] * 4,
+        "tools": [tools] * 4,
+        "limits": [9] * 4,
+        "prompts": [4, 4, None, None],
+        "milliseconds": [1.5e12, 1.5e12, 1.5e12 + 1000, 1.5e12 + 1000],
+    }
+    assert [read_row(row)[1].answered for row in rows] == [True, True, False, False]
 
 
 def read_by_sdk(

@@ -42,14 +42,18 @@ def told(place: Path, samples: Path, lines: list[dict[str, Any]]) -> list[dict[s
             "engine": requested(row, tokenizer),
             "calibration": ids,
             "evaluation": evaluated.ids.tolist(),
-            "heads": rows.to_row(row, tokenizer, MOST).ids,
-            "specforge": texts.to_row(row, tokenizer, MOST).ids,
+            "heads": _joined(rows.to_rows(row, tokenizer, MOST)),
+            "specforge": _joined(texts.to_rows(row, tokenizer, MOST)),
             "asked": evaluated.prompt.tolist(),
             "question": Dialogue(row, tokenizer, MOST).question(),
         }
         shown = {who: tokenizer.convert_ids_to_tokens(made) for who, made in by.items()}
         found.append({"row": row, "bos": tokenizer.bos_token, **shown})
     return found
+
+
+def _joined(rows: list[Any]) -> list[int]:
+    return [token for row in rows[-1:] for token in row.ids]  # the last one has the whole text
 
 
 def requested(row: dict[str, Any], tokenizer: Any) -> list[int]:

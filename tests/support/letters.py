@@ -23,14 +23,14 @@ class Letters:
         return {"input_ids": opening + [ord(letter) for letter in text]}
 
     def apply_chat_template(
-        self, messages: Any, *, tokenize: bool, add_generation_prompt: bool = False
+        self, messages: Any, *, tokenize: bool, add_generation_prompt: bool = False, **told: Any
     ) -> str:
         assert self.chat_template is not None
         if not messages:
             raise ValueError("transformers templates no conversation without a turn")
         made = Environment(keep_trailing_newline=True).from_string(self.chat_template)
         return made.render(
-            messages=messages, add_generation_prompt=add_generation_prompt, refuse=_refuse
+            messages=messages, add_generation_prompt=add_generation_prompt, refuse=_refuse, **told
         )
 
 

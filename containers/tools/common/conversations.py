@@ -12,6 +12,7 @@ conversation without: the template writes those itself.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -59,11 +60,16 @@ def tokens_of(row: Mapping[str, Any], tokenizer: Any) -> Tokens:
     return Tokens(ids, marks, asked)
 
 
-def question_of(messages: Sequence[Mapping[str, str]], tokenizer: Any) -> list[int]:
-    """Tokenize a conversation up to where its next answer begins; raises `TemplateError`."""
+def question_of(
+    messages: Sequence[Mapping[str, Any]], tokenizer: Any, row: Mapping[str, Any] | None = None
+) -> list[int]:
+    """Tokenize a conversation up to where its next answer begins; raises `TemplateError`.
+
+    `row` is the sample that it is of: it may have tools and other arguments of the template.
+    """
     if tokenizer.chat_template is None:
         return _sent("".join(map(_turn, messages)) + "assistant:", tokenizer)
-    asked = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    asked = _rendered(messages, tokenizer, row or {}, add_generation_prompt=True)
     return _plain(asked, tokenizer)
 
 
@@ -74,11 +80,25 @@ class Row(NamedTuple):
     answered: list[bool]  # as long as `ids`
 
 
-def to_row(sample: Mapping[str, Any], tokenizer: Any, max_tokens: int) -> Row:
-    """Tokenize one sample and cut it. All of a plain text counts as the model's own."""
+def to_rows(sample: Mapping[str, Any], tokenizer: Any, max_tokens: int) -> list[Row]:
+    """Tokenize one sample and cut it. All of a plain text counts as the model's own.
+
+    Templates that write an answer otherwise once another turn follows, without its reasoning or
+    with another end, give one row for each answer: what the model read there, and what it wrote.
+    """
     ids, is_answer, _ = tokens_of(sample, tokenizer)
-    answered = [True] * len(ids) if "text" in sample else _ended(ids, is_answer, tokenizer)
-    return Row(ids[:max_tokens], answered[:max_tokens])
+    if "text" in sample:
+        return [Row(ids[:max_tokens], [True] * len(ids[:max_tokens]))]
+    found = [(ids, is_answer)]
+    answers = _answers(sample.get("messages", ()))
+    if len(answers) > 1 and tokenizer.chat_template is not None and not _nests(sample, tokenizer):
+        found = []
+        for number in answers:
+            some = {**sample, "messages": sample["messages"][: number + 1]}
+            ids, is_answer, asked = tokens_of(some, tokenizer)
+            found.append((ids, [mark and at >= asked for at, mark in enumerate(is_answer)]))
+    rows = ((ids, _ended(ids, is_answer, tokenizer)) for ids, is_answer in found)
+    return [Row(ids[:max_tokens], answered[:max_tokens]) for ids, answered in rows]
 
 
 def _ended(ids: Sequence[int], is_answer: Sequence[bool], tokenizer: Any) -> list[bool]:
@@ -119,27 +139,45 @@ def _pieces(row: Mapping[str, Any], tokenizer: Any) -> Iterator[tuple[str, bool]
         for turn in row["messages"]:
             yield _turn(turn), turn["role"] == "assistant"
     else:
-        yield from _templated(row["messages"], tokenizer)
+        yield from _templated(row, tokenizer)
 
 
-def _turn(turn: Mapping[str, str]) -> str:
+def _turn(turn: Mapping[str, Any]) -> str:
     """Write a turn for a model without a template."""
     return f"{turn['role']}: {turn['content']}\n"
 
 
-def _templated(messages: Sequence[Mapping[str, str]], tokenizer: Any) -> Iterator[tuple[str, bool]]:
+def _answers(messages: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Number the answers; what opens a conversation answers nothing."""
+    return [number for number, turn in enumerate(messages) if number and _is_answer(turn)]
+
+
+def _is_answer(turn: Mapping[str, Any]) -> bool:
+    return bool(turn["role"] == "assistant")
+
+
+def _nests(row: Mapping[str, Any], tokenizer: Any) -> bool:
+    """Check whether all answers stand in the whole conversation as the model wrote them."""
+    messages = row["messages"]
+    try:
+        whole = _rendered(messages, tokenizer, row)
+        return bool(_split(messages, _answers(messages), whole, tokenizer, row))
+    except TemplateError:
+        return False
+
+
+def _templated(row: Mapping[str, Any], tokenizer: Any) -> Iterator[tuple[str, bool]]:
     """Split the templated conversation where answers begin and end.
 
     A template may write turns differently by what follows them, as those that
     leave out earlier thoughts do; then only the last answer is told apart.  Where
     even that is not the rest of what was asked, it counts as one text without answers.
     """
-    answers = [
-        number for number, turn in enumerate(messages) if number and turn["role"] == "assistant"
-    ]  # what opens a conversation answers nothing
-    whole = tokenizer.apply_chat_template(messages, tokenize=False)
+    messages = row["messages"]
+    answers = _answers(messages)
+    whole = _rendered(messages, tokenizer, row)
     for among in (answers, answers[-1:]):
-        pieces = _split(messages, among, whole, tokenizer)
+        pieces = _split(messages, among, whole, tokenizer, row)
         if pieces:
             yield from pieces
             return
@@ -147,20 +185,51 @@ def _templated(messages: Sequence[Mapping[str, str]], tokenizer: Any) -> Iterato
 
 
 def _split(
-    messages: Sequence[Mapping[str, str]], answers: Sequence[int], whole: str, tokenizer: Any
+    messages: Sequence[Mapping[str, Any]],
+    answers: Sequence[int],
+    whole: str,
+    tokenizer: Any,
+    row: Mapping[str, Any],
 ) -> list[tuple[str, bool]]:
-    """Cut `whole` at these answers; nothing where the template does not nest."""
+    """Cut `whole` at these answers; nothing where the template does not nest.
+
+    An answer whose reasoning the template leaves out is none that the model wrote.
+    """
     done = ""
     pieces = []
     for number in answers:
-        asked = tokenizer.apply_chat_template(
-            messages[:number], tokenize=False, add_generation_prompt=True
-        )
-        answered = tokenizer.apply_chat_template(messages[: number + 1], tokenize=False)
+        asked = _rendered(messages[:number], tokenizer, row, add_generation_prompt=True)
+        answered = _rendered(messages[: number + 1], tokenizer, row)
+        said = answered[len(asked) :]
         if not (
             asked.startswith(done) and answered.startswith(asked) and whole.startswith(answered)
-        ):
+        ) or not _reasons(messages[number], said):
             return []
-        pieces += [(asked[len(done) :], False), (answered[len(asked) :], True)]
+        pieces += [(asked[len(done) :], False), (said, True)]
         done = answered
     return [*pieces, (whole[len(done) :], False)]
+
+
+def _reasons(turn: Mapping[str, Any], said: str) -> bool:
+    return str(turn.get("reasoning", "")).strip() in said
+
+
+def _rendered(
+    messages: Sequence[Mapping[str, Any]], tokenizer: Any, row: Mapping[str, Any], **more: Any
+) -> str:
+    """Apply the template as an engine does: calls and tools are objects, not JSON texts."""
+    if "tools" in row:
+        more["tools"] = json.loads(row["tools"])
+    told = json.loads(row.get("template", "{}"))
+    turns = [_for_template(turn) for turn in messages]
+    text: str = tokenizer.apply_chat_template(turns, tokenize=False, **{**told, **more})
+    return text
+
+
+def _for_template(turn: Mapping[str, Any]) -> dict[str, Any]:
+    told = dict(turn)
+    if "tool_calls" in told:
+        told["tool_calls"] = json.loads(told["tool_calls"])
+    if "reasoning" in told:  # as templates have called it
+        told |= {"reasoning_content": told["reasoning"], "thinking": told["reasoning"]}
+    return told

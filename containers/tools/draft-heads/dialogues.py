@@ -60,7 +60,7 @@ class Dialogue:
         if "prompt" in self.sample:
             return tokens_of({"prompt": self.sample["prompt"]}, self._tokenizer).ids
         messages = self._messages(self.place) + self._questions[self.place]
-        return question_of(messages, self._tokenizer)
+        return question_of(messages, self._tokenizer, self.sample)
 
     def _messages(self, answered: int) -> list[dict[str, str]]:
         """Give the conversation up to an answer."""
@@ -72,14 +72,20 @@ class Dialogue:
 
 
 def _questions(sample: Mapping[str, Any]) -> list[list[dict[str, str]]]:
-    """Give the turns before each answer. A greeting answers nothing, and stays as it is."""
+    """Give the turns before each answer. A greeting answers nothing, and stays as it is.
+
+    So do recorded calls of tools, whose results follow; a last one is answered anew.
+    """
     if "text" in sample:
         return []
     if "prompt" in sample:
         return [[]]
+    turns = list(sample["messages"])
+    while turns and turns[-1]["role"] == ANSWERS and "tool_calls" in turns[-1]:
+        turns.pop()
     found: list[list[dict[str, str]]] = [[]]
-    for turn in sample["messages"]:
-        if turn["role"] != ANSWERS:
+    for turn in turns:
+        if turn["role"] != ANSWERS or (found[-1] and "tool_calls" in turn):
             found[-1].append(turn)
         elif any(one["role"] != ANSWERS for one in found[-1]):
             found.append([])

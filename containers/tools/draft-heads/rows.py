@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from conversations import Row, to_row
+from conversations import Row, to_rows
 from packager_worker import BadInput, Rejected
 
 TRAIN, HELD_OUT = "train.jsonl", "held-out.jsonl"
@@ -28,7 +28,8 @@ def load_samples(place: Path) -> list[dict[str, Any]]:
 
 def load_rows(place: Path, tokenizer: Any, max_tokens: int) -> list[Row]:
     """Tokenize the samples of a file, in order; those without an answered token are left out."""
-    rows = (to_row(sample, tokenizer, max_tokens) for sample in load_samples(place))
+    samples = load_samples(place)
+    rows = (row for sample in samples for row in to_rows(sample, tokenizer, max_tokens))
     return [row for row in rows if positions(row)]
 
 

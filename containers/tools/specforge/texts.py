@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from conversations import Row, to_row
+from conversations import Row, to_rows
 from packager_worker import BadInput, Rejected
 
 
@@ -62,5 +62,5 @@ def _load(place: Path, tokenizer: Any, max_tokens: int) -> list[Row]:
         samples = [json.loads(line) for line in lines if line.strip()]
     except (OSError, ValueError) as error:
         raise BadInput(f"{place.name} cannot be read: {error}") from error
-    rows = (to_row(sample, tokenizer, max_tokens) for sample in samples)
+    rows = (row for sample in samples for row in to_rows(sample, tokenizer, max_tokens))
     return [row for row in rows if positions(row)]

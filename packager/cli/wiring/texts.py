@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Literal
 
 from packager.core.errors import NotFound, UsageError
+from packager.core.growing import join_growing
 from packager.core.samples import Samples, choose_others, choose_samples
 from packager.core.suggestions import guessed
 from packager.core.training import TrainingTexts, split_texts
@@ -61,4 +63,5 @@ def training_texts(
 def _all_samples(reference: str) -> Samples:
     from packager.models.samples.load import load_samples
 
-    return load_samples(reference)
+    found = load_samples(reference)
+    return replace(found, samples=join_growing(found.samples))

@@ -21,33 +21,27 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
-from packager.core.documents import NotStrict, parse_json
+from packager.core.capture.rows import join_stream
+from packager.core.documents import NotStrict
 from packager.core.samples import Message, Sample
+from packager.models.samples.turns import (
+    NotASample,
+    has_words,
+    parse_body,
+    read_message,
+    read_template_arguments,
+    read_text,
+    read_tools,
+)
 
-LONGEST_PAYLOAD = 64 * 1024 * 1024  # as a line of the file it is in
-
-_ROLES = {
-    "human": "user",
-    "user": "user",
-    "gpt": "assistant",
-    "chatgpt": "assistant",
-    "model": "assistant",
-    "bot": "assistant",
-    "assistant": "assistant",
-    "system": "system",
-    "developer": "system",
-    "tool": "tool",
-    "function": "tool",
-    "observation": "tool",
-}
-
-
-class NotASample(ValueError):
-    """An unusable row; the text states the reason without quoting the row."""
+__all__ = ["NotASample", "read_row"]
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+# What ends an answer that is all there; the others are those of a request that was ended.
+_BROKEN_OFF = frozenset({"abort", "aborted", "cancelled", "content_filter", "error"})
 
 
 def read_row(row: object) -> tuple[str, Sample]:
@@ -59,9 +53,11 @@ def read_row(row: object) -> tuple[str, Sample]:
     if "conversations" in row:
         return "sharegpt", _chat(row["conversations"])
     if "messages" in row:
-        return "chat", _chat(row["messages"], row.get("response"))
+        return "chat", _chat(row["messages"], row.get("response"), row)
     if "prompt" in row:
         return "completions", _completion(row, row.get("response"))
+    if "reqType" in row or "specversion" in row:
+        raise NotASample("it is a record of KServe's logger: request and answer are two of them")
     request = row.get("request", row.get("body"))
     if isinstance(request, Mapping):
         request = request.get("body", request)
@@ -78,72 +74,56 @@ def _exchange(request: object, response: object) -> tuple[str, Sample]:
     if not isinstance(request, Mapping):
         raise NotASample("the request is not a JSON object")
     if "messages" in request:
-        return "chat", _chat(request["messages"], response)
+        return "chat", _chat(request["messages"], response, request)
     if "prompt" in request:
         return "completions", _completion(request, response)
     if "inputs" in request:
         return "completions", _completion({"prompt": request["inputs"]}, response)
+    if "input" in request:
+        raise NotASample("the request is of the Responses API or of embeddings: no chat")
     raise NotASample("the request has none of messages, prompt and inputs")
 
 
-def _chat(turns: object, response: object = None) -> Sample:
+def _chat(turns: object, response: object = None, request: Mapping[str, Any] = _NOTHING) -> Sample:
     if not isinstance(turns, Sequence) or isinstance(turns, str) or not turns:
         raise NotASample("its conversation is not a list of turns")
-    messages = [_message(turn) for turn in turns]
-    if messages[-1].role == "assistant" and not messages[-1].content.strip():
+    messages = [read_message(turn) for turn in turns]
+    if messages[-1].role == "assistant" and not has_words(messages[-1]):
         messages.pop()  # sets of questions have an empty answer to each
     answer = _answer(response)
-    if answer is not None:
-        messages.append(Message(role="assistant", content=answer))
+    if answer is not None and has_words(answer):
+        messages.append(answer)
     if not any(message.role == "user" for message in messages):
         raise NotASample("its conversation has no user turn")
-    return Sample(messages=tuple(messages))
-
-
-def _message(turn: object) -> Message:
-    if not isinstance(turn, Mapping):
-        raise NotASample("a turn is not a JSON object")
-    who = turn.get("role", turn.get("from"))
-    role = _ROLES.get(who.lower()) if isinstance(who, str) else None
-    if role is None:
-        raise NotASample("a turn has an unknown role")
-    said = turn.get("content", turn.get("value"))
-    if isinstance(said, Sequence) and not isinstance(said, str):
-        said = _joined(said)
-    if said is None and turn.get("tool_calls"):
-        said = json.dumps(turn["tool_calls"], sort_keys=True, ensure_ascii=False)
-    return Message(role=role, content=_text(said, "a turn"))
-
-
-def _joined(parts: Sequence[object]) -> str:
-    """Return the text of content in parts; raises where a part is not text."""
-    texts = []
-    for part in parts:
-        if not isinstance(part, Mapping) or part.get("type") != "text":
-            raise NotASample("a turn holds something else than text")
-        texts.append(_text(part.get("text"), "a turn"))
-    return "".join(texts)
+    return Sample(
+        messages=tuple(messages),
+        tools=read_tools(request.get("tools")),
+        template=read_template_arguments(request),
+    )
 
 
 def _completion(row: Mapping[str, Any], response: object) -> Sample:
-    prompt = _filled(row["prompt"], "the prompt")
+    prompt = row["prompt"]
+    if isinstance(prompt, Sequence) and not isinstance(prompt, str):
+        raise NotASample("the prompt is a list, of tokens or of several prompts")
+    prompt = _filled(prompt, "the prompt")
     completion = row.get("completion")
     if completion is not None:
-        completion = _text(completion, "the completion")
-        completion = completion if completion.strip() else None
+        completion = read_text(completion, "the completion")
     else:
-        completion = _answer(response)
-    return Sample(prompt=prompt, completion=completion)
+        answer = _answer(response)
+        completion = answer.content if answer is not None else ""
+    return Sample(prompt=prompt, completion=completion if completion.strip() else None)
 
 
-def _answer(response: object) -> str | None:
-    """Return the text of a server's answer from its body; None where it holds no whole one.
+def _answer(response: object) -> Message | None:
+    """Return a server's answer from its body; None where it holds no whole one.
 
     Raises `NotASample` where the server refused the request.
     """
     response = _body(response)
     if isinstance(response, str):
-        return _streamed(response)
+        response = _joined_stream(response)
     if isinstance(response, Sequence) and response:
         response = response[0]
     if not isinstance(response, Mapping):
@@ -151,60 +131,36 @@ def _answer(response: object) -> str | None:
     choice = _first_choice(response)
     ending: object = choice
     if choice is not None:
-        message = choice.get("message")
-        text = message.get("content") if isinstance(message, Mapping) else choice.get("text")
+        message = choice.get("message", {"content": choice.get("text")})
     else:
-        text = response.get("generated_text")
+        message = {"content": response.get("generated_text")}
         ending = response.get("details")
-        if text is None and response.get("error"):
+        if message["content"] is None and response.get("error"):
             raise NotASample("its request was refused")
-    if isinstance(ending, Mapping) and ending.get("finish_reason", "") is None:
+    reason = ending.get("finish_reason", "") if isinstance(ending, Mapping) else ""
+    if reason is None or reason in _BROKEN_OFF or not isinstance(message, Mapping):
         return None  # captured of a stream that broke off
-    return text if isinstance(text, str) and text.strip() else None
+    try:
+        return read_message({"content": "", **_without_gaps(message), "role": "assistant"})
+    except NotASample:
+        return None  # the model wrote a call that is no JSON, or half of a character
 
 
-def _streamed(body: str) -> str | None:
-    """Join the pieces of a stream of server-sent events."""
-    pieces: list[str] = []
-    ended = False
-    for line in body.splitlines():
-        payload = line.removeprefix("data:").strip()
-        if not line.startswith("data:"):
-            continue
-        if payload == "[DONE]":
-            ended = True
-            continue
-        try:
-            event = parse_json(payload.encode(errors="surrogatepass"), allow_infinity=True)
-        except NotStrict:
-            return None  # cut off: half an answer is none
-        pieces.append(_piece(event))
-        ended = ended or _is_last(event)
-    text = "".join(pieces)
-    return text if ended and text.strip() else None
+def _without_gaps(message: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in message.items() if value is not None}
 
 
-def _piece(event: object) -> str:
-    if not isinstance(event, Mapping):
-        return ""
-    choice = _first_choice(event)
-    if choice is not None:
-        delta = choice.get("delta")
-        text = delta.get("content") if isinstance(delta, Mapping) else choice.get("text")
-    else:
-        token = event.get("token")
-        text = token.get("text") if isinstance(token, Mapping) else None
-    return text if isinstance(text, str) else ""
-
-
-def _is_last(event: object) -> bool:
-    """Return whether an event ends its answer; one that broke off has none that does."""
-    if not isinstance(event, Mapping):
-        return False
-    choice = _first_choice(event)
-    if choice is not None:
-        return choice.get("finish_reason") is not None
-    return isinstance(event.get("generated_text"), str)
+def _joined_stream(body: str) -> object:
+    """Return the answer that a stream's events make; None where it broke off or is none."""
+    try:
+        joined = join_stream(body.encode(errors="surrogatepass"))
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
+        return None  # no server sends such events
+    if joined is None or not joined[1]:
+        return None
+    for choice in joined[0].get("choices", ()):
+        choice["finish_reason"] = choice["finish_reason"] or "stop"  # its stream came to its end
+    return joined[0]
 
 
 def _first_choice(said: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -250,28 +206,13 @@ def _payload(part: Mapping[str, Any]) -> str:
 
 def _json_or_text(payload: str) -> object:
     try:
-        return parse_json(
-            payload.encode(errors="surrogatepass"),
-            max_bytes=LONGEST_PAYLOAD,
-            max_values=LONGEST_PAYLOAD,
-            allow_infinity=True,
-        )
+        return parse_body(payload)
     except NotStrict:
         return payload
 
 
 def _filled(value: object, what: str) -> str:
-    text = _text(value, what)
+    text = read_text(value, what)
     if not text.strip():
         raise NotASample(f"{what} is empty")
     return text
-
-
-def _text(value: object, what: str) -> str:
-    if not isinstance(value, str):
-        raise NotASample(f"{what} is not a text")
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError:
-        raise NotASample(f"{what} holds half of a surrogate pair") from None
-    return value

@@ -48,9 +48,16 @@ def shown(row: Any) -> tuple[str, str]:
 
 @cases("rows")
 def test_what_a_model_would_have_written_counts(
-    sample: dict[str, Any], template: str, text: str, answered: str, rows: ModuleType
+    sample: dict[str, Any],
+    template: str,
+    text: str | list[str],
+    answered: str | list[str],
+    rows: ModuleType,
 ) -> None:
-    assert shown(rows.to_row(sample, Letters(TEMPLATES.get(template)), 99)) == (text, answered)
+    found = rows.to_rows(sample, Letters(TEMPLATES.get(template)), 199)
+
+    texts, marked = ([one] if isinstance(one, str) else one for one in (text, answered))
+    assert [shown(row) for row in found] == list(zip(texts, marked, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -59,14 +66,14 @@ def test_what_a_model_would_have_written_counts(
 def test_no_token_is_half_question_half_answer(
     prompt: str, tokens: list[str], rows: ModuleType
 ) -> None:
-    found = rows.to_row({"prompt": prompt, "completion": "xyz"}, Pairs(None), 99)
+    (found,) = rows.to_rows({"prompt": prompt, "completion": "xyz"}, Pairs(None), 99)
 
     assert found.ids == [ord("^"), *tokens]
     assert found.answered == [False] * 3 + [True] * 2
 
 
 def test_a_text_that_begins_with_bos_has_it_once(rows: ModuleType) -> None:
-    assert shown(rows.to_row({"text": "^hi"}, Letters(None), 99)) == ("^hi", "^hi")
+    assert [*map(shown, rows.to_rows({"text": "^hi"}, Letters(None), 99))] == [("^hi", "^hi")]
 
 
 def test_texts_are_cut_and_those_without_an_answer_left_out(

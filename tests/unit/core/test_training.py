@@ -5,11 +5,25 @@ from __future__ import annotations
 import pytest
 
 from packager.core.errors import UsageError
-from packager.core.samples import Sample, Samples
+from packager.core.growing import join_growing
+from packager.core.samples import Message, Sample, Samples
 from packager.core.training import TrainingReport, split_texts
-from tests.support.cases import read_tables
+from tests.support.cases import cases_of, read_tables
 
 FIGURES = read_tables(__file__)["figures"]
+cases = cases_of(__file__)
+ROLES = {"s": "system", "u": "user", "a": "assistant", "t": "tool"}
+
+
+def said(words: str) -> Sample:
+    """Make a conversation of `role:content` or `role:content:reasoning`, tools behind a bar."""
+    turns, _, tools = words.partition("|")
+    parts = [turn.split(":") for turn in turns.split()]
+    messages = (
+        Message(role=ROLES[role], content=content, reasoning="".join(reasoning))
+        for role, content, *reasoning in parts
+    )
+    return Sample(messages=tuple(messages), tools=tools.strip())
 
 
 def texts(count: int, start: int = 0) -> Samples:
@@ -42,8 +56,33 @@ def test_texts_of_their_own_measure_and_are_never_trained_on() -> None:
 
     split = split_texts(texts(10), others, count=None, seed=0)
 
-    assert split.held_out is others
+    assert split.held_out == others
     assert len(split.train.samples) == 7
+
+
+@cases("growing")
+def test_a_growing_conversation_is_one(given: list[str], kept: list[str]) -> None:
+    assert list(join_growing(map(said, given))) == [*map(said, kept)]
+
+
+def test_texts_and_prompts_never_grow() -> None:
+    found = (Sample(text="one"), Sample(prompt="one"), Sample(text="one two"))
+
+    assert join_growing(found) == found
+
+
+def test_no_turn_of_a_conversation_that_is_measured_with_is_trained_on() -> None:
+    branches = tuple(said(f"u:q{number} a:{answer}") for number in range(12) for answer in "xyz")
+    found = Samples(source="chats.jsonl", samples=branches)
+
+    split = split_texts(found, None, count=None, seed=0)
+    given = split_texts(found, Samples(source="o", samples=(said("u:q3 a:w"),)), count=None, seed=0)
+
+    begun = [{one.messages[0].content for one in part.samples} for part in (split.train,
+             split.held_out)]  # fmt: skip
+    assert not begun[0] & begun[1]
+    assert len(split.held_out.samples) == 9  # 8 of 36, and what else its conversations have
+    assert len(given.train.samples) == 33
 
 
 def test_so_many_are_taken_as_asked_for() -> None:

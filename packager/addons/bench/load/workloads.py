@@ -288,7 +288,7 @@ def _own_request(source: RequestSource, sample: Sample) -> LoadRequest:
             answer_tokens = max(1, count(answer))
     except TokenizerFailed:
         tokens, failed = None, True
-    text = {name: asked.body[name] for name in ("messages", "prompt") if name in asked.body}
+    text = {name: asked.body[name] for name in _PROMPTED if name in asked.body}
     return LoadRequest(
         endpoint=PATHS["invocations"] if shape.endpoint == "invocations" else asked.endpoint,
         body=_body(source, text, answer_tokens),
@@ -297,6 +297,10 @@ def _own_request(source: RequestSource, sample: Sample) -> LoadRequest:
         input_tokens=tokens,
         tokenizer_failed=failed,
     )
+
+
+# Fields of a request that make its prompt.
+_PROMPTED = ("messages", "prompt", "tools", "tool_choice", "chat_template_kwargs")
 
 
 def _texts_of(body: Mapping[str, Any]) -> list[str]:

@@ -31,11 +31,17 @@ def capture(
     return {"captureData": parts, "eventMetadata": metadata, "eventVersion": "0"}
 
 
-def sample_of(told: dict[str, str]) -> Sample:
-    """Make a sample: of turns by their roles, or of texts."""
+def sample_of(case: Case) -> Sample:
+    """Make a sample: of turns by their roles or as workers read them, or of texts."""
+    if "turns" in case:
+        turns = tuple(Message(**turn) for turn in case["turns"])
+        return Sample(
+            messages=turns, tools=case.get("tools", ""), template=case.get("template", "")
+        )
+    told = case["sample"]
     if "user" not in told:
         return Sample(**told)
-    return Sample(messages=tuple(Message(role=role, content=text) for role, text in told.items()))  # type: ignore[arg-type]
+    return Sample(messages=tuple(Message(role=role, content=text) for role, text in told.items()))
 
 
 def row_of(case: Case) -> object:
@@ -46,7 +52,7 @@ def row_of(case: Case) -> object:
 def test_a_row_is_read(case: Case) -> None:
     name, found = read_row(row_of(case))
 
-    assert (name, found) == (case["format"], sample_of(case["sample"]))
+    assert (name, found) == (case["format"], sample_of(case))
     assert case.get("answered", found.answered) is found.answered
 
 
