@@ -101,15 +101,17 @@ def attach_documents(
         for kind, data in documents.items()
     ]
     artifacts: list[Attached] = [*([found] if found else []), *others]
-    attach_to_all(sinks, image, artifacts, required=settings.sbom == "required")
-    if settings.sign:
-        sign_everywhere(
-            signer_for(settings.sign, settings.environment),
-            sinks,
-            image,
-            documents,
-            otherwise=record.served_name,
-        )
+    if not settings.sign:
+        attach_to_all(sinks, image, artifacts, required=settings.sbom == "required")
+        return
+    sign_everywhere(
+        signer_for(settings.sign, settings.environment),
+        sinks,
+        image,
+        documents,
+        otherwise=record.served_name,
+        beside=artifacts,
+    )
 
 
 def sign_everywhere(
@@ -119,15 +121,17 @@ def sign_everywhere(
     documents: Mapping[str, bytes],
     *,
     otherwise: str,
+    beside: Sequence[Attached] = (),
 ) -> None:
     """Sign the image and documents about it in each output; raise where one keeps no signature.
 
+    Artifacts that go `beside` signatures are attached with them, in as few requests as possible.
     A signature names the repository that it is for; in a layout it is for `otherwise`.
     """
     for sink in sinks:
         statements = statements_of(documents, image, otherwise)
         made = signed(signer, image, sink.repository or otherwise, statements)
-        sink.attach(image, made, required=True)
+        sink.attach(image, (*beside, *made), required=True)
 
 
 def read_small(file: ModelFile, reader: BlobReader) -> bytes:

@@ -21,12 +21,13 @@ from packager.images.claims import MEDIA_CLAIMS
 from packager.images.oci import parse_manifest, sha256
 from packager.images.registry.client import RegistryClient
 from packager.images.registry.failures import NotInRegistry
-from packager.images.registry.referrers import attach, referrers
+from packager.images.registry.referrers import Referrer, attach, referrers
 from packager.images.registry.transport import ATTEMPTS
 from packager.images.registry.upload import put_blob
 from packager.images.signature_tags import SUFFIXES, merge_tagged, signature_tag
 
 Warn = Callable[[str], None]
+_SHARED = 64  # bytes of a blob that several artifacts have: an empty configuration
 
 
 def too_many_attached(count: int) -> PackagerError:
@@ -45,20 +46,33 @@ def put_attached(
     *,
     on_sent: Callable[[int], None] = ignore,
 ) -> None:
-    """Attach artifacts to the image that they name, unless they are attached already."""
+    """Attach artifacts to the image that they name, unless they are attached already.
+
+    Lists are asked for, and written, once for all of them.
+    """
+    asked: dict[str, list[Referrer]] = {}
+    new, stored = [], set()
     for artifact in artifacts:
         if artifact.tag:
             _put_tagged(client, repository, artifact, on_sent)
             continue
-        parsed = parse_artifact(artifact.manifest)
-        listed = referrers(client, repository, parsed.subject, parsed.artifact_type)
-        if any(one.digest == sha256(artifact.manifest) for one in listed):
+        parsed, digest = parse_artifact(artifact.manifest), sha256(artifact.manifest)
+        if parsed.subject not in asked:
+            asked[parsed.subject] = list(referrers(client, repository, parsed.subject))
+        listed = asked[parsed.subject]
+        if any(one.digest == digest for one in listed):
             continue
-        if len(listed) >= MAX_ATTACHED:
-            raise too_many_attached(len(listed))
+        alike = [one for one in listed if one.artifact_type == parsed.artifact_type]
+        if len(alike) >= MAX_ATTACHED:
+            raise too_many_attached(len(alike))
+        kind = parsed.artifact_type
+        listed.append(Referrer(media_type="", digest=digest, size=0, artifact_type=kind))
         for blob in artifact.blobs:
-            put_blob(client, repository, blob, on_sent=on_sent)
-        attach(client, repository, artifact.manifest)
+            if blob not in stored:
+                put_blob(client, repository, blob, is_new=True, on_sent=on_sent)
+        stored |= {blob for blob in artifact.blobs if len(blob) <= _SHARED}
+        new.append(artifact.manifest)
+    attach(client, repository, *new)
 
 
 def _put_tagged(
@@ -73,7 +87,7 @@ def _put_tagged(
         if merged is None:
             return
         for blob in merged.blobs:
-            put_blob(client, repository, blob, on_sent=on_sent)
+            put_blob(client, repository, blob, is_new=True, on_sent=on_sent)
         client.put_manifest(repository, added.tag, merged.manifest, MEDIA_MANIFEST)
         if _merged(client, repository, added) is None:
             return

@@ -9,7 +9,7 @@ It has no lock, so after writing it we look whether our entry is still there.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -43,11 +43,24 @@ class Referrer:
         return {**described, "artifactType": self.artifact_type}
 
 
-def attach(client: RegistryClient, repository: str, manifest: bytes) -> Referrer:
-    """Store a manifest with a `subject` and make it listed as a referrer of that image.
+def attach(client: RegistryClient, repository: str, *manifests: bytes) -> tuple[Referrer, ...]:
+    """Store manifests with a `subject` and make them listed as referrers of that image.
 
-    Its configuration and layers must exist.  Idempotent.
+    Their configurations and layers must exist.  Idempotent.
     """
+    unlisted: dict[str, list[Referrer]] = {}
+    found = tuple(map(_described, manifests))
+    for manifest, (subject, ours) in zip(manifests, found, strict=True):
+        listed = client.put_manifest(repository, ours.digest, manifest, ours.media_type)
+        if listed != subject:
+            unlisted.setdefault(subject, []).append(ours)
+    for subject, several in unlisted.items():
+        _add_to_tag(client, repository, subject, several)
+    return tuple(ours for _, ours in found)
+
+
+def _described(manifest: bytes) -> tuple[str, Referrer]:
+    """Return the digest of the image that a manifest is attached to, and its entry."""
     document = parse_object(manifest, "manifest")
     subject = str(document["subject"]["digest"])
     ours = Referrer(
@@ -59,10 +72,7 @@ def attach(client: RegistryClient, repository: str, manifest: bytes) -> Referrer
         ),
         annotations=document.get("annotations") or {},
     )
-    listed = client.put_manifest(repository, ours.digest, manifest, ours.media_type)
-    if listed != subject:
-        _add_to_tag(client, repository, subject, ours)
-    return ours
+    return subject, ours
 
 
 def referrers(
@@ -79,27 +89,35 @@ def referrers(
     )
 
 
-def _add_to_tag(client: RegistryClient, repository: str, subject: str, ours: Referrer) -> None:
+def _add_to_tag(
+    client: RegistryClient, repository: str, subject: str, ours: Sequence[Referrer]
+) -> None:
     """Read, add, write, and read again: another client may have written at the same time."""
+    entries = _tagged(client, repository, subject)
     for attempt in range(1, ATTEMPTS + 1):
-        entries = _tagged(client, repository, subject)
-        if any(entry.get("digest") == ours.digest for entry in entries):
+        missing = _missing(ours, entries)
+        if not missing:
             return
         index = {
             "schemaVersion": 2,
             "mediaType": MEDIA_INDEX,
-            "manifests": [*entries, ours.to_json()],
+            "manifests": [*entries, *(one.to_json() for one in missing)],
         }
         data = json.dumps(index, separators=(",", ":")).encode()
         client.put_manifest(repository, _tag(subject), data, MEDIA_INDEX)
         entries = _tagged(client, repository, subject)
-        if any(entry.get("digest") == ours.digest for entry in entries):
+        if not _missing(ours, entries):
             return
         client.transport.pause(attempt)
     raise ProtocolFailed(
         f"{client.host!r} does not keep what is attached to {subject}",
         hint="others attach to the same image all the time; try again later",
     )
+
+
+def _missing(ours: Sequence[Referrer], entries: Sequence[Mapping[str, Any]]) -> list[Referrer]:
+    there = {entry.get("digest") for entry in entries}
+    return [one for one in ours if one.digest not in there]
 
 
 def _tagged(client: RegistryClient, repository: str, subject: str) -> list[dict[str, Any]]:

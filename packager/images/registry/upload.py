@@ -58,7 +58,8 @@ class BlobUpload(BlobWriter):
     """A `BlobWriter` for one upload that the registry has opened.
 
     `size` None: unknown until the last byte.  With a `digest` the
-    blob can also go out in the closing PUT.  `digest_first` sends nothing before it is known.
+    blob can also go out in the closing PUT, and a small one does so first.  `digest_first` sends
+    nothing before it is known.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class BlobUpload(BlobWriter):
         *,
         digest: str = "",
         digest_first: bool = False,
+        is_small: bool = False,
         on_sent: Callable[[int], None],
         on_commit: Callable[[str], None],
     ) -> None:
@@ -80,7 +82,8 @@ class BlobUpload(BlobWriter):
         self._digest = digest
         self._on_sent = on_sent
         self._on_commit = on_commit
-        self._form: UploadForm = "put" if digest_first else client.forms.choose(size)
+        choose = client.forms.choose_small if is_small else client.forms.choose
+        self._form: UploadForm = "put" if digest_first else choose(size)
         self._range_bytes = _range_bytes(client, size)
         self._range_end = 0
         self._body_length = size  # of the request
@@ -392,12 +395,16 @@ def put_blob(
     repository: str,
     data: bytes,
     *,
+    is_new: bool = False,
     on_sent: Callable[[int], None] = ignore,
 ) -> str:
-    """Store a small blob, unless it is there; give its digest."""
+    """Store a small blob, unless it is there; return its digest.
+
+    One that `is_new` is sent without a look: storing it twice does no harm.
+    """
     digest = sha256(data)
     for attempt in range(1, ATTEMPTS + 1):
-        if client.has_blob(repository, digest, len(data)):
+        if (attempt > 1 or not is_new) and client.has_blob(repository, digest, len(data)):
             break
         upload = BlobUpload(
             client,
@@ -405,6 +412,7 @@ def put_blob(
             client.moved.take(repository, digest) or client.start_upload(repository),
             len(data),
             digest=digest,
+            is_small=True,
             on_sent=on_sent,
             on_commit=ignore,
         )

@@ -51,6 +51,13 @@ class UploadForms:
                 return "ranges"
             return self._left[0]
 
+    def choose_small(self, size: int | None) -> UploadForm:
+        """Return the form for a small blob of known digest: one request, where it is taken."""
+        with self._lock:
+            if "put" in self._left:
+                return "put"
+        return self.choose(size)
+
     def chunk_bytes(self) -> int:
         """Return the number of bytes to send in one range."""
         with self._lock:

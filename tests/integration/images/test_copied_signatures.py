@@ -82,7 +82,7 @@ class Repository:
         made = attach_document(subject, document, kind)
         for blob in made.blobs:
             self.put_blob(blob)
-        return attach(self.client, self.path, made.manifest).digest
+        return attach(self.client, self.path, made.manifest)[0].digest
 
 
 @pytest.fixture(params=["real", "with the API"])

@@ -90,7 +90,7 @@ class Quirks:
     chunks: bool = False  # PATCHes may say which range they are
     no_patch: int = 0  # the answer to every PATCH, without a code: it takes none
     no_stream: int = 0  # the answer to every PATCH without a range
-    puts: bool = False  # the closing PUT may carry the blob
+    puts: bool = True  # the closing PUT may carry the blob
     one_range: bool = False  # the first range is taken for the whole blob
     chunk_lengths: dict[str, str] = field(default_factory=dict)  # headers of a new upload
     longest_patch: int = 1 << 40

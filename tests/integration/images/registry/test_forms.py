@@ -143,7 +143,7 @@ def test_a_small_blob_is_stored_once() -> None:
         client = knowing().at(registry.host)
         assert put_blob(client, "a/b", b"{}") == put_blob(client, "a/b", b"{}") == sha256(b"{}")
 
-    assert sizes(registry) == [2]
+    assert sizes(registry, "PUT") == [2]
 
 
 # Found out
@@ -161,7 +161,7 @@ def test_a_registry_that_wants_ranges_gets_them(tmp_path: Path, status: int) -> 
 
 @pytest.mark.parametrize("status", [400, 404, 405, 416])
 def test_a_registry_without_patch_gets_the_closing_put(tmp_path: Path, status: int) -> None:
-    with FakeRegistry(no_patch=status, puts=True) as registry:
+    with FakeRegistry(no_patch=status) as registry:
         push(registry, tmp_path)
 
     assert sum(registry.received.values()) == sum(sizes(registry, "PUT"))
@@ -169,12 +169,12 @@ def test_a_registry_without_patch_gets_the_closing_put(tmp_path: Path, status: i
 
 def test_a_registry_that_ends_at_the_first_range_gets_the_closing_put(tmp_path: Path) -> None:
     traits = RegistryTraits(name="hasty", forms=("ranges", "put"), chunk_bytes=1_000_000)
-    with FakeRegistry(chunks=True, one_range=True, puts=True) as registry:
+    with FakeRegistry(chunks=True, one_range=True) as registry:
         push(registry, tmp_path, traits)
 
 
 def test_a_registry_that_takes_only_puts_has_each_layer_sent_once(tmp_path: Path) -> None:
-    with FakeRegistry(puts=True) as registry:
+    with FakeRegistry() as registry:
         assert push(registry, tmp_path, PUT).bytes_sent < 2 * len(BLOB) + 10_000
 
 

@@ -79,8 +79,8 @@ def test_what_is_attached_is_found(
 ) -> None:
     assert found(client) == ()
 
-    sbom = attach(client, "a/b", manifest(SBOM, IMAGE, note="ours"))
-    signature = attach(client, "a/b", manifest(SIGNATURE, IMAGE))
+    (sbom,) = attach(client, "a/b", manifest(SBOM, IMAGE, note="ours"))
+    (signature,) = attach(client, "a/b", manifest(SIGNATURE, IMAGE))
 
     assert {one.digest for one in found(client)} == {sbom.digest, signature.digest}
     assert [one.digest for one in found(client, SBOM)] == [sbom.digest]
@@ -167,8 +167,8 @@ def test_a_tag_that_somebody_uses_otherwise_is_left_alone(
 @pytest.mark.live
 def test_a_real_registry_without_the_api_lists_by_the_tag(registry: str) -> None:
     client = stored(RegistryClients().at(registry))
-    sbom = attach(client, "a/b", manifest(SBOM, IMAGE))
-    signature = attach(client, "a/b", manifest(SIGNATURE, IMAGE))
+    (sbom,) = attach(client, "a/b", manifest(SBOM, IMAGE))
+    (signature,) = attach(client, "a/b", manifest(SIGNATURE, IMAGE))
 
     found = referrers(client, "a/b", sha256(IMAGE))
 

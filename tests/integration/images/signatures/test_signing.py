@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from packager.core.image import MEDIA_MANIFEST, Descriptor
 from packager.images.attached import attach_document
 from packager.images.signatures.forms import MEDIA_BUNDLE
@@ -59,6 +61,26 @@ def test_a_build_signs_image_sbom_and_provenance_once(packager: Packager) -> Non
     assert payload["critical"]["identity"]["docker-reference"] == f"{host}/a"
     assert payload["critical"]["image"]["docker-manifest-digest"] == digest
     assert (len(simple["layers"]), len(attested["layers"])) == (1, 2)
+
+
+@pytest.mark.parametrize("listing", [True, False], ids=["with the API", "without it"])
+def test_a_document_takes_at_most_four_requests(packager: Packager, listing: bool) -> None:
+    """Beside what a push of the same image takes; a signature has its own document in each form."""
+    run(packager, "keys", "make", "image", "--to", "key.pem")
+    counts = []
+    for options in (("--no-sbom",), ("--no-sbom",), ("--sign", "key.pem")):  # first digests
+        with FakeRegistry(referrers=listing) as registry:
+            run(packager, *BUILD, "--output", f"{registry.host}/a:1", *options)
+            counts.append(len(registry.seen))
+            documents = {
+                one["digest"]
+                for (_, name), (_, data) in registry.manifests.items()
+                for one in json.loads(data).get("layers", ())
+                if "subject" in json.loads(data) or name.endswith((".sig", ".att"))
+            }
+
+    assert len(documents) == 9  # record, SBOM, provenance, and six that are signed
+    assert counts[2] - counts[1] <= 4 * (len(documents) - 1)  # both have a record
 
 
 def test_what_others_attached_is_not_signed(packager: Packager) -> None:
