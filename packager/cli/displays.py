@@ -49,7 +49,7 @@ class Display(Protocol):
         ...
 
 
-class Lines:
+class LineDisplay:
     """A line for each step and layer that is done, and one now and then in between."""
 
     interval_s = 0.5

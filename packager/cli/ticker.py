@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TextIO, cast
 
-from packager.cli.displays import Dated, Display, JsonLines, Lines, News, StepNews
+from packager.cli.displays import Dated, Display, JsonLines, LineDisplay, News, StepNews
 from packager.cli.meter import Meter
 from packager.cli.terminal import write_above
 from packager.core.events import Event, ImageEvent, LayerEvent, StepEvent
@@ -88,7 +88,7 @@ def display_of(mode: str) -> Callable[[], Display]:
     if mode == "rich":
         return lambda: _bars(stream)
     write = _writer(stream)
-    return (lambda: JsonLines(write)) if mode == "json" else (lambda: Lines(write))
+    return (lambda: JsonLines(write)) if mode == "json" else (lambda: LineDisplay(write))
 
 
 def _bars(stream: TextIO) -> Display:

@@ -30,7 +30,7 @@ LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(slots=True, kw_only=True)
-class Node:
+class YamlNode:
     """One value. `type` is `null`, `bool`, `int`, `float`, `text`, `list` or `mapping`."""
 
     type: str
@@ -40,21 +40,21 @@ class Node:
     style: str = ""  # of text: `|`, `>`, a quote, or "" for plain
     tag: str = ""  # that the file gives it, such as `!reset`
     begins: tuple[int, int] = (0, 0)  # line and column of its text, if its lines are the file's
-    items: list[Node] = field(default_factory=list)
-    pairs: list[tuple[Node, Node]] = field(default_factory=list)
+    items: list[YamlNode] = field(default_factory=list)
+    pairs: list[tuple[YamlNode, YamlNode]] = field(default_factory=list)
     size: int = 1  # nodes in it, aliases as what they stand for
 
-    def get(self, *path: str) -> Node | None:
+    def get(self, *path: str) -> YamlNode | None:
         """Return the value under a path of keys; the last of a key that is given twice wins."""
-        node: Node | None = self
+        node: YamlNode | None = self
         for key in path:
             node = node.entries().get(key) if node is not None else None
         return node
 
-    def entries(self) -> dict[str, Node]:
+    def entries(self) -> dict[str, YamlNode]:
         """Return a mapping's values by key, those of merged mappings (`<<`) below its own."""
-        merged: dict[str, Node] = {}
-        own: dict[str, Node] = {}
+        merged: dict[str, YamlNode] = {}
+        own: dict[str, YamlNode] = {}
         for key, value in self.pairs:
             if key.text == MERGE and not key.style:
                 for base in value.items or [value]:
@@ -63,7 +63,7 @@ class Node:
                 own[key.text] = value
         return {**merged, **own}
 
-    def listed(self, *path: str) -> list[Node]:
+    def listed(self, *path: str) -> list[YamlNode]:
         """Return the elements of the list under a path; empty where there is no list."""
         node = self.get(*path)
         return node.items if node is not None else []
@@ -74,13 +74,13 @@ class Node:
         return node.text if node is not None else ""
 
 
-def spans_in(node: Node, file: str) -> tuple[Span, ...]:
+def spans_in(node: YamlNode, file: str) -> tuple[Span, ...]:
     """Return where the lines of a node's text stand; none where they are not the file's."""
     line, column = node.begins
     return spans_of(node.text, Place(file, line, column)) if line else ()
 
 
-def parse_yaml(text: str) -> list[Node]:
+def parse_yaml(text: str) -> list[YamlNode]:
     """Parse every document of a stream; raise `NotStrict` with a reason."""
     try:
         return [document for document in _documents(text) if document.type != "null"]
@@ -94,10 +94,10 @@ def parse_yaml(text: str) -> list[Node]:
         raise NotStrict(f"it is not YAML: {shorten(str(error), 120)}") from None
 
 
-def _documents(text: str) -> Iterator[Node]:
+def _documents(text: str) -> Iterator[YamlNode]:
     resolver, lines = Resolver(), text.split("\n")
-    anchors: dict[str, Node] = {}
-    open_nodes: list[Node] = []
+    anchors: dict[str, YamlNode] = {}
+    open_nodes: list[YamlNode] = []
     count = 0
     for event in yaml.parse(text, Loader=LOADER):
         if isinstance(event, yaml.DocumentStartEvent):
@@ -132,8 +132,8 @@ def _documents(text: str) -> Iterator[Node]:
 
 
 def _node_of(
-    event: Any, anchors: dict[str, Node], resolver: Resolver, open_nodes: list[Node]
-) -> Node | None:
+    event: Any, anchors: dict[str, YamlNode], resolver: Resolver, open_nodes: list[YamlNode]
+) -> YamlNode | None:
     mark = event.start_mark
     line, column = mark.line + 1, mark.column + 1
     if isinstance(event, yaml.AliasEvent):
@@ -150,11 +150,13 @@ def _node_of(
         if event.implicit[0] and not event.style:
             tag = resolver.resolve(yaml.ScalarNode, event.value, event.implicit)
             type_ = TYPES.get(tag, "text")
-        node = Node(type=type_, line=line, column=column, text=event.value, style=event.style or "")
+        node = YamlNode(
+            type=type_, line=line, column=column, text=event.value, style=event.style or ""
+        )
     elif isinstance(event, yaml.SequenceStartEvent):
-        node = Node(type="list", line=line, column=column)
+        node = YamlNode(type="list", line=line, column=column)
     elif isinstance(event, yaml.MappingStartEvent):
-        node = Node(type="mapping", line=line, column=column)
+        node = YamlNode(type="mapping", line=line, column=column)
     else:
         return None
     node.tag = event.tag or ""
@@ -175,7 +177,7 @@ def _begins(event: Any, lines: list[str]) -> tuple[int, int]:
     return (0, 0)
 
 
-def _pair_up(node: Node) -> None:
+def _pair_up(node: YamlNode) -> None:
     """Pair a mapping's keys and values, which arrive one after another."""
     if node.type == "mapping":
         flat, node.items = node.items, []

@@ -11,7 +11,7 @@ from typing import Any
 
 from artifact_cache.strict_json import parse_finite
 from packager.core.documents import NotStrict, shorten
-from packager.core.yaml_nodes import MERGE, Node, parse_yaml
+from packager.core.yaml_nodes import MERGE, YamlNode, parse_yaml
 
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,18})", re.ASCII)
 _FLOAT = re.compile(r"[-+]?(\d{1,40}\.\d{0,40}|\.\d{1,40}|\d{1,40})([eE][-+]?\d{1,3})?", re.ASCII)
@@ -43,7 +43,7 @@ def parse_yaml_values(data: bytes) -> list[Any]:
     return [_value(document) for document in documents]
 
 
-def _refuse_tags(document: Node) -> None:
+def _refuse_tags(document: YamlNode) -> None:
     waiting = [document]
     while waiting:
         node = waiting.pop()
@@ -52,7 +52,7 @@ def _refuse_tags(document: Node) -> None:
         waiting += [*node.items, *(one for pair in node.pairs for one in pair)]
 
 
-def _mapping(node: Node) -> dict[str, Any]:
+def _mapping(node: YamlNode) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in node.pairs:
         if key.type in ("list", "mapping") or (key.text == MERGE and not key.style):
@@ -63,7 +63,7 @@ def _mapping(node: Node) -> dict[str, Any]:
     return found
 
 
-def _value(node: Node) -> Any:
+def _value(node: YamlNode) -> Any:
     if node.type == "mapping":
         return _mapping(node)
     if node.type == "list":

@@ -33,7 +33,7 @@ def progress_bar_class(tell: DownloadCallback, size: int) -> type[Any]:
     kept: list[int] = []
     lock = Lock()
 
-    class Telling(tqdm):  # type: ignore[misc]
+    class Bar(tqdm):  # type: ignore[misc]
         def __init__(self, *arguments: Any, **settings: Any) -> None:
             settings.pop("name", None)
             self._nowhere = open(os.devnull, "w")  # noqa: PTH123, SIM115 - closed below
@@ -55,4 +55,4 @@ def progress_bar_class(tell: DownloadCallback, size: int) -> type[Any]:
             super().close()
             self._nowhere.close()
 
-    return Telling
+    return Bar

@@ -42,7 +42,7 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quantized:
+class QuantizedOption:
     """The asked instance with weights of one kind."""
 
     method: str  # `none`: as they are
@@ -57,7 +57,7 @@ class CatalogChoices:
     cheapest: RankedInstance | None  # lowest bill of a month at the stated load, in time
     fastest: RankedInstance | None  # for one reader
     considered: int
-    quantized: tuple[Quantized, ...] = ()  # what was asked first
+    quantized: tuple[QuantizedOption, ...] = ()  # what was asked first
 
     @property
     def picked(self) -> tuple[tuple[str, RankedInstance], ...]:
@@ -108,12 +108,12 @@ def look_elsewhere(
         if is_quantized
         else methods_to_try(instance, quantized=False)
     )
-    quantized: list[Quantized] = []
+    quantized: list[QuantizedOption] = []
     for method in dict.fromkeys(methods) if not request.quantize_layer else ():
         changed = request.model_copy(update={"quantize": method})
         if found := rank(changed, (instance,)):
             steps = _steps(changed, services) if method != NONE else ()
-            quantized.append(Quantized(method=method, option=found[0], steps=steps))
+            quantized.append(QuantizedOption(method=method, option=found[0], steps=steps))
     return CatalogChoices(
         cheapest=lowest_bill_of(whole),
         fastest=fastest_of(whole),
@@ -141,7 +141,7 @@ def _steps(request: BuildRequest, services: BuildServices) -> tuple[CacheStatus,
         return ()  # what cannot be told of a step is not told
 
 
-def quantized_section(quantized: Sequence[Quantized]) -> Section:
+def quantized_section(quantized: Sequence[QuantizedOption]) -> Section:
     """Return what the asked instance does with other weights, and what they cost once."""
     rows = tuple(Row(tuple(_cells(one))) for one in quantized)
     return Section(
@@ -163,7 +163,7 @@ def quantized_section(quantized: Sequence[Quantized]) -> Section:
     )
 
 
-def _cells(one: Quantized) -> Iterator[str]:
+def _cells(one: QuantizedOption) -> Iterator[str]:
     plan, point = one.option.plan, one.option.point
     name = plan.precision if one.method == NONE else f"{plan.precision} (--quantize {one.method})"
     yield name

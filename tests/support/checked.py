@@ -8,11 +8,11 @@ import pytest
 
 from packager.addons.check.reading import read_document
 from packager.addons.check.targets import parse_target
-from packager.addons.check.values import Kind, Report
+from packager.addons.check.values import CheckReport, Kind
 from packager.addons.check.verdicts import judge
 from packager.engines.rules import NO_FACTS, Facts
 
-Check = Callable[..., Report]
+Check = Callable[..., CheckReport]
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def check() -> Check:
         kind: Kind | None = None,
         facts: Facts = NO_FACTS,
         on_sagemaker: bool = False,
-    ) -> Report:
+    ) -> CheckReport:
         documents = [read_document(name, text.encode(), kind) for name, text in files.items()]
         asked = tuple(parse_target(target) for target in targets)
         return judge(documents, asked=asked, facts=facts, on_sagemaker=on_sagemaker)
@@ -33,7 +33,7 @@ def check() -> Check:
     return run
 
 
-def lines(report: Report, *severities: str) -> list[str]:
+def lines(report: CheckReport, *severities: str) -> list[str]:
     """Write findings as FILE:LINE:COLUMN code."""
     wanted = severities or ("error", "warning")
     return [
@@ -43,6 +43,6 @@ def lines(report: Report, *severities: str) -> list[str]:
     ]
 
 
-def messages(report: Report) -> str:
+def messages(report: CheckReport) -> str:
     """Write every finding with its hint."""
     return "\n".join(f"{one.finding.message} | {one.finding.hint}" for one in report.remarks)

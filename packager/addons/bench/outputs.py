@@ -37,7 +37,7 @@ _KINDS: Mapping[str, Kind] = {".json": "json", ".html": "html", ".tar.gz": "arch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Output:
+class OutputPlace:
     """A place to write to, as the command line names it."""
 
     text: str
@@ -45,7 +45,7 @@ class Output:
     bucket: BucketPlace | None = None  # None: of this machine's files
 
 
-def parse_output(text: str) -> Output:
+def parse_output(text: str) -> OutputPlace:
     """Return what a place holds, by its name; raise `UsageError` where the name does not tell."""
     name = PurePosixPath(text.rstrip("/")).name
     bucket = parse_bucket_place(text)
@@ -56,17 +56,19 @@ def parse_output(text: str) -> Output:
         )
     for ending, kind in _KINDS.items():
         if name.endswith(ending) and not text.endswith("/"):
-            return Output(text=text, kind=kind, bucket=bucket)
+            return OutputPlace(text=text, kind=kind, bucket=bucket)
     is_there = bucket is None and Path(text).is_dir()
     if "." in name and not (text.endswith("/") or is_there):
         raise UsageError(
             f"--output {text!r} ends like no form of a result",
             hint=f"name a file *.json, *.html or {ARCHIVE}, or a directory with a slash at its end",
         )
-    return Output(text=text, kind="directory", bucket=bucket)
+    return OutputPlace(text=text, kind="directory", bucket=bucket)
 
 
-def check_archive(outputs: Sequence[Output], servers: int, loads: int, *, searches: bool) -> None:
+def check_archive(
+    outputs: Sequence[OutputPlace], servers: int, loads: int, *, searches: bool
+) -> None:
     """Refuse one archive for several loads: readers take the first that they find."""
     many = servers > 1 or (loads != 1 and not searches)
     archive = next((one for one in outputs if one.kind == "archive"), None)
@@ -78,7 +80,7 @@ def check_archive(outputs: Sequence[Output], servers: int, loads: int, *, search
 
 
 def files_of(
-    output: Output,
+    output: OutputPlace,
     report: BenchReport,
     results: Results,
     page: Callable[[BenchReport], str],
@@ -130,7 +132,7 @@ def write_files(place: Path, files: Mapping[str, bytes]) -> None:
             write_atomically(path, data)
 
 
-def write_output_files(output: Output, files: Mapping[str, bytes]) -> None:
+def write_output_files(output: OutputPlace, files: Mapping[str, bytes]) -> None:
     """Write the files of a place, on this machine or in its bucket."""
     if output.bucket is not None:
         from packager.core.remote.s3_write import put_files
@@ -140,7 +142,7 @@ def write_output_files(output: Output, files: Mapping[str, bytes]) -> None:
         write_files(Path(output.text), files)
 
 
-def append_requests(output: Output, done: OneLoad) -> None:
+def append_requests(output: OutputPlace, done: OneLoad) -> None:
     """Append the requests of a load that has just ended; only a directory of this machine has them.
 
     A benchmark that is killed leaves those of all loads that ended before.
@@ -156,7 +158,7 @@ def append_requests(output: Output, done: OneLoad) -> None:
             file.writelines(lines)
 
 
-def forget_requests(output: Output) -> None:
+def forget_requests(output: OutputPlace) -> None:
     """Remove the requests of an earlier benchmark."""
     if output.kind == "directory" and not output.bucket:
         path = Path(output.text) / REQUESTS

@@ -25,7 +25,7 @@ from packager.core.files.pipes import open_waiting
 from packager.core.suggestions import nearest
 from packager.core.text import escape
 from packager.core.workload import LONGEST
-from packager.core.yaml_nodes import Node, parse_yaml
+from packager.core.yaml_nodes import YamlNode, parse_yaml
 
 MAX_BYTES = 1024 * 1024
 _PARTS = ("benchmark", "parameters", "tooling", "secrets")
@@ -53,7 +53,7 @@ _TEMPLATE = ("payload_template", "response_field")
 _TEMPLATE_TYPE = "template"  # AIPerf's endpoint of a form of its own
 
 
-def bad_workload_spec(path: Path, node: Node | None, what: str, hint: str = "") -> UsageError:
+def bad_workload_spec(path: Path, node: YamlNode | None, what: str, hint: str = "") -> UsageError:
     """Return an error: a workload specification is invalid, or requests what is unsupported."""
     where = f"line {node.line} of {escape(path.name)}" if node else escape(path.name)
     return UsageError(
@@ -125,7 +125,7 @@ class _Reader:
             raise self.fault(found[0], "it has no parameters")
         return self.parameters(parts["parameters"][1], notes)
 
-    def parameters(self, node: Node, notes: tuple[str, ...]) -> WorkloadSpec:
+    def parameters(self, node: YamlNode, notes: tuple[str, ...]) -> WorkloadSpec:
         options: dict[str, Any] = {}
         needs_data, dataset, is_own_form = False, "", False
         given = self.entries(node)
@@ -172,31 +172,31 @@ class _Reader:
             notes=notes,
         )
 
-    def most(self, node: Node) -> tuple[int, tuple[str, ...]]:
+    def most(self, node: YamlNode) -> tuple[int, tuple[str, ...]]:
         """Return the most requests at a time that a search tries, and a note where that is less."""
         asked: int = _whole(1, 10**6)(self, node, "concurrency_max")
         note = f"concurrency_max {asked} is more than the {MOST_AT_ONCE} that are tried at most"
         return min(asked, MOST_AT_ONCE), ((note,) if asked > MOST_AT_ONCE else ())
 
-    def dataset(self, node: Node) -> str:
+    def dataset(self, node: YamlNode) -> str:
         """Return the name of a public data set."""
         if not _DATASET.fullmatch(node.text):
             raise self.fault(node, f"public_dataset is {shorten(node.text)}, which is no name")
         return node.text
 
-    def version(self, parts: Mapping[str, tuple[Node, Node]]) -> Iterator[str]:
+    def version(self, parts: Mapping[str, tuple[YamlNode, YamlNode]]) -> Iterator[str]:
         """Yield a note on the requested version of the tool."""
         fields = self.entries(parts["tooling"][1]) if "tooling" in parts else {}
         if "version" in fields:
             told = shorten(self.scalar(fields["version"][1], "tooling.version"))
             yield f"tooling.version {told} is not used: packager sends the load itself"
 
-    def expect_chat(self, node: Node) -> None:
+    def expect_chat(self, node: YamlNode) -> None:
         """Refuse another type than chats for SageMaker's own path."""
         if node.text != "chat":
             raise self.fault(node, f"endpoint_type is {shorten(node.text)}, expected 'chat'")
 
-    def goodput(self, node: Node) -> dict[str, float]:
+    def goodput(self, node: YamlNode) -> dict[str, float]:
         """Return limits of `time_to_first_token:500 inter_token_latency:20`."""
         found: dict[str, float] = {}
         for name, value in self.pairs(node):
@@ -205,7 +205,7 @@ class _Reader:
             found[_GOODPUT[name]] = self.number_of(node, value, f"goodput {name}")
         return found
 
-    def extra_inputs(self, node: Node) -> dict[str, Any]:
+    def extra_inputs(self, node: YamlNode) -> dict[str, Any]:
         """Return fields of every request; those with an option of their own as that option."""
         given = list(self.pairs(node))
         found = self.template({name: value for name, value in given if name in _TEMPLATE}, node)
@@ -226,7 +226,7 @@ class _Reader:
                 extra.append(f"{name}={value}")
         return {**found, "extra": tuple(extra)} if extra else found
 
-    def template(self, given: Mapping[str, str], node: Node) -> dict[str, Any]:
+    def template(self, given: Mapping[str, str], node: YamlNode) -> dict[str, Any]:
         """Return the options of a request template, given itself or by the name of its file."""
         source, field = given.get("payload_template"), given.get("response_field", "")
         if source is None:
@@ -242,7 +242,7 @@ class _Reader:
             raise self.fault(node, error.message, error.hint) from error
         return {**found, "request_template": source}
 
-    def secrets(self, parts: Mapping[str, tuple[Node, Node]]) -> Iterator[str]:
+    def secrets(self, parts: Mapping[str, tuple[YamlNode, YamlNode]]) -> Iterator[str]:
         """Yield a note for each secret; one in plain text is refused and not shown."""
         if "secrets" not in parts:
             return
@@ -257,7 +257,7 @@ class _Reader:
 
     def expect(
         self,
-        parts: Mapping[str, tuple[Node, Node]],
+        parts: Mapping[str, tuple[YamlNode, YamlNode]],
         part: str,
         name: str,
         wanted: str,
@@ -278,18 +278,18 @@ class _Reader:
             node = parts[part][0]
             raise self.fault(node, f"{part}.{name} is {shorten(found)}, expected {wanted!r}")
 
-    def entries(self, node: Node) -> dict[str, tuple[Node, Node]]:
+    def entries(self, node: YamlNode) -> dict[str, tuple[YamlNode, YamlNode]]:
         """Return a mapping's keys and values; refuse duplicate keys."""
         if node.type != "mapping":
             raise self.fault(node, f"expected an object, not {shorten(node.text or node.type)}")
-        found: dict[str, tuple[Node, Node]] = {}
+        found: dict[str, tuple[YamlNode, YamlNode]] = {}
         for key, value in node.pairs:
             if key.text in found:
                 raise self.fault(key, f"{shorten(key.text)} is given twice")
             found[key.text] = (key, value)
         return found
 
-    def pairs(self, node: Node) -> Iterator[tuple[str, str]]:
+    def pairs(self, node: YamlNode) -> Iterator[tuple[str, str]]:
         """Yield names and values of `a:1 b:2`, of JSON as a text, of a list, or of a mapping."""
         if node.type == "mapping":
             for key, (_, item) in self.entries(node).items():
@@ -306,7 +306,7 @@ class _Reader:
                     raise self.fault(one, f"{shorten(word)} is not NAME:VALUE")
                 yield name, value
 
-    def members(self, node: Node, text: str) -> Iterator[tuple[str, str]]:
+    def members(self, node: YamlNode, text: str) -> Iterator[tuple[str, str]]:
         """Yield names and values of a JSON object that a text holds; values of texts are bare."""
         try:
             found = parse_json(text.encode())
@@ -315,13 +315,13 @@ class _Reader:
         for name, value in found.items():
             yield name, value if isinstance(value, str) else json.dumps(value)
 
-    def scalar(self, node: Node, name: str) -> str:
+    def scalar(self, node: YamlNode, name: str) -> str:
         if node.type in ("list", "mapping", "null"):
             raise self.fault(node, f"{shorten(name)} is {node.type}, expected a number or a text")
         return node.text
 
     def number_of(
-        self, node: Node, text: str, name: str, least: float = 0.0, most: float = 1e9
+        self, node: YamlNode, text: str, name: str, least: float = 0.0, most: float = 1e9
     ) -> float:
         try:
             value = float(text)
@@ -331,20 +331,20 @@ class _Reader:
             raise self.fault(node, f"{name} is {shorten(text)}, expected a number from {least:g}")
         return value
 
-    def fault(self, node: Node | None, what: str, hint: str = "") -> UsageError:
+    def fault(self, node: YamlNode | None, what: str, hint: str = "") -> UsageError:
         return bad_workload_spec(self.path, node, what, hint)
 
-    def unknown(self, node: Node, name: str, known: tuple[str, ...], what: str) -> UsageError:
+    def unknown(self, node: YamlNode, name: str, known: tuple[str, ...], what: str) -> UsageError:
         near = nearest(name, known)
         hint = f"did you mean {near!r}?" if near else f"known: {', '.join(sorted(known))}"
         return self.fault(node, f"{shorten(name)} is not a {what} that is done here", hint)
 
 
-_Read = Callable[[_Reader, Node, str], Any]
+_Read = Callable[[_Reader, YamlNode, str], Any]
 
 
 def _whole(least: int, most: int) -> _Read:
-    def read(reader: _Reader, node: Node, name: str) -> int:
+    def read(reader: _Reader, node: YamlNode, name: str) -> int:
         text = reader.scalar(node, name)
         value = int(text) if re.fullmatch(r"\d{1,12}", text, re.ASCII) else -1
         if not least <= value <= most:
@@ -357,7 +357,7 @@ def _whole(least: int, most: int) -> _Read:
 
 
 def _number(least: float, most: float = 1e9) -> _Read:
-    def read(reader: _Reader, node: Node, name: str) -> float:
+    def read(reader: _Reader, node: YamlNode, name: str) -> float:
         return reader.number_of(node, reader.scalar(node, name), name, least, most)
 
     return read
@@ -366,18 +366,18 @@ def _number(least: float, most: float = 1e9) -> _Read:
 def _several(one: _Read) -> _Read:
     """Return what reads one value, several with commas between them, or a list."""
 
-    def read(reader: _Reader, node: Node, name: str) -> tuple[Any, ...]:
+    def read(reader: _Reader, node: YamlNode, name: str) -> tuple[Any, ...]:
         items = node.items
         if node.type != "list":
             texts = map(str.strip, reader.scalar(node, name).split(","))
-            items = [Node(type="text", line=node.line, column=0, text=text) for text in texts]
+            items = [YamlNode(type="text", line=node.line, column=0, text=text) for text in texts]
         return tuple(one(reader, item, name) for item in items)
 
     return read
 
 
 def _choice(choices: Mapping[str, str]) -> _Read:
-    def read(reader: _Reader, node: Node, name: str) -> str:
+    def read(reader: _Reader, node: YamlNode, name: str) -> str:
         text = reader.scalar(node, name)
         if text not in choices:
             known = ", ".join(choices)
@@ -387,13 +387,13 @@ def _choice(choices: Mapping[str, str]) -> _Read:
     return read
 
 
-def _flag(reader: _Reader, node: Node, name: str) -> bool:
+def _flag(reader: _Reader, node: YamlNode, name: str) -> bool:
     if node.type != "bool" or node.text.lower() not in ("true", "false"):
         raise reader.fault(node, f"{name} is {shorten(node.text)}, expected true or false")
     return node.text.lower() == "true"
 
 
-def _text(reader: _Reader, node: Node, name: str) -> str:
+def _text(reader: _Reader, node: YamlNode, name: str) -> str:
     return reader.scalar(node, name)
 
 

@@ -8,10 +8,10 @@ from typing import Any
 from packager.addons.check.values import DescribedServer, Setting
 from packager.core.documents import NotStrict
 from packager.core.positions import Place
-from packager.core.yaml_nodes import Node
+from packager.core.yaml_nodes import YamlNode
 
 
-def read_config(file: str, documents: list[Node]) -> DescribedServer:
+def read_config(file: str, documents: list[YamlNode]) -> DescribedServer:
     """Read the options of one engine."""
     if len(documents) != 1 or documents[0].type != "mapping":
         raise NotStrict("it has no mapping of options")
@@ -22,7 +22,7 @@ def read_config(file: str, documents: list[Node]) -> DescribedServer:
     return DescribedServer(place=Place(file), config=settings)
 
 
-def _spelled(node: Node) -> str:
+def _spelled(node: YamlNode) -> str:
     """Return a value as a word of the command line; lists and mappings as JSON."""
     if node.type in {"list", "mapping"}:
         return json.dumps(_plain(node), separators=(",", ":"))
@@ -31,7 +31,7 @@ def _spelled(node: Node) -> str:
     return node.text
 
 
-def _plain(node: Node) -> Any:
+def _plain(node: YamlNode) -> Any:
     match node.type:
         case "list":
             return [_plain(one) for one in node.items]

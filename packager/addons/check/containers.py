@@ -20,7 +20,7 @@ from packager.addons.check.targets import read_image
 from packager.addons.check.text_places import inside
 from packager.addons.check.values import DescribedServer, Setting, Word
 from packager.core.positions import Place
-from packager.core.yaml_nodes import Node, spans_in
+from packager.core.yaml_nodes import YamlNode, spans_in
 
 IMAGES = ("image", "Image", "imageUri", "container_image", "docker_image", "image_id")
 COMMANDS = ("entrypoint", "entryPoint", "entrypointCommand", "command", "Command", "cmd")
@@ -30,13 +30,13 @@ DEVICES = frozenset({"nvidia.com/gpu", "amd.com/gpu"})
 SCALARS = frozenset({"text", "int", "float", "bool", "null"})
 
 
-def read_containers(file: str, documents: Sequence[Node]) -> Iterator[DescribedServer]:
+def read_containers(file: str, documents: Sequence[YamlNode]) -> Iterator[DescribedServer]:
     """Yield the servers of documents of any shape."""
     for document in documents:
         yield from servers_under(document, file)
 
 
-def servers_under(node: Node, file: str, name: str = "") -> Iterator[DescribedServer]:
+def servers_under(node: YamlNode, file: str, name: str = "") -> Iterator[DescribedServer]:
     """Yield the servers in a value and below it; `name` is its key."""
     if node.type == "list":
         words = _words(node, file)
@@ -54,7 +54,7 @@ def servers_under(node: Node, file: str, name: str = "") -> Iterator[DescribedSe
         yield from servers_in(read_commands(node.text, inside(_word(node, file))))
 
 
-def _mapping(node: Node, file: str, name: str) -> Iterator[DescribedServer]:
+def _mapping(node: YamlNode, file: str, name: str) -> Iterator[DescribedServer]:
     entries, image = node.entries(), _image_of(node)
     command = _first(entries, COMMANDS)
     arguments = _first(entries, ARGUMENTS)
@@ -78,7 +78,7 @@ def _mapping(node: Node, file: str, name: str) -> Iterator[DescribedServer]:
         yield from servers_under(value, file, key)
 
 
-def devices_in(node: Node, file: str) -> Iterator[Setting]:
+def devices_in(node: YamlNode, file: str) -> Iterator[Setting]:
     """Yield the number of devices that a container's limits, or a compose file's, count."""
     for path in (("resources", "limits"), ("resources", "requests")):
         limits = node.get(*path)
@@ -94,11 +94,11 @@ def devices_in(node: Node, file: str) -> Iterator[Setting]:
             yield Setting("devices", count.text, Place(file, count.line, count.column))
 
 
-def _first(entries: dict[str, Node], keys: Sequence[str]) -> Node | None:
+def _first(entries: dict[str, YamlNode], keys: Sequence[str]) -> YamlNode | None:
     return next((entries[key] for key in keys if key in entries), None)
 
 
-def _image_of(node: Node) -> str:
+def _image_of(node: YamlNode) -> str:
     """Return the image of a mapping: one text, or a repository and a tag."""
     entries = node.entries()
     image = _first(entries, IMAGES)
@@ -111,7 +111,7 @@ def _image_of(node: Node) -> str:
     return image.text if image.type == "text" else ""
 
 
-def _words(node: Node, file: str) -> tuple[Word, ...]:
+def _words(node: YamlNode, file: str) -> tuple[Word, ...]:
     """Return the words of a list, or of a text that is split as a shell would."""
     if node.type == "text":
         commands = read_commands(node.text.replace("\n", " "), inside(_word(node, file)))
@@ -121,13 +121,13 @@ def _words(node: Node, file: str) -> tuple[Word, ...]:
     return tuple(_word(one, file) for one in node.items)
 
 
-def _word(node: Node, file: str) -> Word:
+def _word(node: YamlNode, file: str) -> Word:
     known = "${" not in node.text and "{{" not in node.text  # filled in by the file's reader
     place = Place(file, node.line, node.column)
     return Word(node.text, place, known, spans_in(node, file))
 
 
-def _env(node: Node | None, file: str) -> Iterator[Setting]:
+def _env(node: YamlNode | None, file: str) -> Iterator[Setting]:
     """Yield variables of a mapping, of a list of names with values, or of NAME=VALUE texts."""
     for key, value in node.pairs if node is not None else ():
         text = value.text if value.type in SCALARS else None

@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from packager.addons.check.shell import Command, read_commands
+from packager.addons.check.shell import ShellCommand, read_commands
 from packager.addons.check.text_places import inside
 from packager.addons.check.values import DescribedServer, Edit, Remark, Setting, Word
 from packager.core.documents import shorten
@@ -91,14 +91,14 @@ def may_start(text: str) -> bool:
     return _may_start().search(text) is not None
 
 
-def servers_in(commands: Iterable[Command], depth: int = 0) -> Iterator[DescribedServer]:
+def servers_in(commands: Iterable[ShellCommand], depth: int = 0) -> Iterator[DescribedServer]:
     """Yield a server for every command that starts an engine, or an image.
 
     A command that begins with an option is the rest of the one in the line before: the words that a
     shell loses there are reported for that server.
     """
     last: DescribedServer | None = None
-    before: Command | None = None
+    before: ShellCommand | None = None
     for command in commands:
         lost = command.words[0].text.startswith("-") if command.words else False
         if last is not None and before is not None and lost and before.ends_line:
@@ -114,7 +114,7 @@ def servers_in(commands: Iterable[Command], depth: int = 0) -> Iterator[Describe
         yield last
 
 
-def _lost(before: Command, command: Command) -> Remark:
+def _lost(before: ShellCommand, command: ShellCommand) -> Remark:
     first = command.words[0]
     message = (
         f"the command ends in line {before.end.line}, before {shorten(first.text, 60)}: "
@@ -174,7 +174,7 @@ def _doubled(image: str, words: Sequence[Word]) -> Iterator[Remark]:
             yield Remark(words[0].place, Finding("error", "argument-refused", message, hint))
 
 
-def _servers_of(command: Command, depth: int) -> Iterator[DescribedServer]:
+def _servers_of(command: ShellCommand, depth: int) -> Iterator[DescribedServer]:
     words, env = command.words, (*command.exported, *command.variables)
     remarks = tuple(command.remarks)
     if not words or _shows(words):

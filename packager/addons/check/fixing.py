@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from packager.addons.check.values import Edit, Report
+from packager.addons.check.values import CheckReport, Edit
 
 ROUNDS = 20  # what one edit joins to a command is looked at in the next
 
@@ -16,10 +16,10 @@ class Fixed:
 
     data: bytes
     edits: int
-    report: Report
+    report: CheckReport
 
 
-def fix(file: str, data: bytes, check: Callable[[bytes], Report]) -> Fixed:
+def fix(file: str, data: bytes, check: Callable[[bytes], CheckReport]) -> Fixed:
     """Apply the safe edits of findings until none is left.
 
     An edit whose text is not at its place is left out.  Raises UnicodeDecodeError for a file that

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 
 from packager.core.documents import NotStrict
-from packager.core.yaml_nodes import MAX_DEPTH, MAX_NODES, Node
+from packager.core.yaml_nodes import MAX_DEPTH, MAX_NODES, YamlNode
 
 TOKEN = re.compile(
     r"(?P<space>[ \t\r\n]+|#[^\n]*|//[^\n]*|/\*.*?(?:\*/|\Z))"
@@ -29,12 +29,12 @@ ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 OPENS = {"{": "}", "[": "]", "(": ")"}
 
 
-def parse_hcl(text: str) -> list[Node]:
+def parse_hcl(text: str) -> list[YamlNode]:
     """Parse a file; raise `NotStrict` with a reason where brackets do not match."""
-    root = Node(type="mapping", line=1, column=1)
+    root = YamlNode(type="mapping", line=1, column=1)
     open_nodes, closing = [root], [""]
-    key: list[Node | None] = [None]
-    last: Node | None = None
+    key: list[YamlNode | None] = [None]
+    last: YamlNode | None = None
     for count, (token, kind, line, column) in enumerate(_tokens(text)):
         if count > MAX_NODES:
             raise NotStrict(f"it has more than {MAX_NODES} words")
@@ -44,7 +44,7 @@ def parse_hcl(text: str) -> list[Node]:
             node = (
                 inner
                 if token == "("
-                else Node(type="list" if token == "[" else "mapping", line=line, column=column)
+                else YamlNode(type="list" if token == "[" else "mapping", line=line, column=column)
             )
             if token != "(":
                 _put(inner, key, node)
@@ -67,10 +67,10 @@ def parse_hcl(text: str) -> list[Node]:
 
 
 def _value(
-    inner: Node, key: list[Node | None], token: str, kind: str, line: int, column: int
-) -> Node:
+    inner: YamlNode, key: list[YamlNode | None], token: str, kind: str, line: int, column: int
+) -> YamlNode:
     type_ = {"number": "float" if "." in token else "int"}.get(kind, "text")
-    node = Node(type=type_, line=line, column=column, text=token)
+    node = YamlNode(type=type_, line=line, column=column, text=token)
     if kind == "text":
         node.begins, node.style = (line, column + 1), '"'
     elif kind == "heredoc":
@@ -84,7 +84,7 @@ def _value(
     return node
 
 
-def _put(inner: Node, key: list[Node | None], node: Node) -> None:
+def _put(inner: YamlNode, key: list[YamlNode | None], node: YamlNode) -> None:
     if inner.type == "list":
         inner.items.append(node)
         inner.size += 1

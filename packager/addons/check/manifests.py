@@ -15,7 +15,7 @@ from packager.addons.check.values import DescribedServer, Edit, Remark, Setting,
 from packager.core.documents import shorten
 from packager.core.findings import Finding
 from packager.core.positions import Place
-from packager.core.yaml_nodes import Node, spans_in
+from packager.core.yaml_nodes import YamlNode, spans_in
 
 TEMPLATES = ("spec", "template", "spec")
 CRON = ("spec", "jobTemplate", "spec", "template", "spec")
@@ -29,19 +29,19 @@ NOT_TEXT = {"bool", "int", "float", "null"}
 class _Reading:
     file: str
     remarks: list[Remark] = field(default_factory=list)
-    maps: dict[str, Node] = field(default_factory=dict)  # ConfigMaps of the same file, by name
+    maps: dict[str, YamlNode] = field(default_factory=dict)  # ConfigMaps of the same file, by name
 
-    def place(self, node: Node) -> Place:
+    def place(self, node: YamlNode) -> Place:
         return Place(self.file, node.line, node.column)
 
-    def add(self, node: Node, finding: Finding) -> None:
+    def add(self, node: YamlNode, finding: Finding) -> None:
         """Remark on a plain value that has to be a text: quotes around it mend it."""
         edit = Edit(place=self.place(node), old=node.text, new=f'"{node.text}"')
         self.remarks.append(Remark(edit.place, finding, edit if node.text else None))
 
 
 def read_kubernetes(
-    file: str, documents: Sequence[Node]
+    file: str, documents: Sequence[YamlNode]
 ) -> tuple[tuple[DescribedServer, ...], tuple[Remark, ...]]:
     """Read the containers of every object that runs some, lists of objects included."""
     reading = _Reading(file)
@@ -54,7 +54,7 @@ def read_kubernetes(
 
 
 def read_compose(
-    file: str, documents: Sequence[Node]
+    file: str, documents: Sequence[YamlNode]
 ) -> tuple[tuple[DescribedServer, ...], tuple[Remark, ...]]:
     """Read every service of a compose file."""
     reading = _Reading(file)
@@ -80,7 +80,7 @@ def read_compose(
     return tuple(servers), tuple(reading.remarks)
 
 
-def _compose_shm(service: Node, reading: _Reading) -> Iterator[Setting]:
+def _compose_shm(service: YamlNode, reading: _Reading) -> Iterator[Setting]:
     given = service.get("shm_size") or service.get("ipc")
     mounts = service.get("volumes") or service.get("tmpfs")
     listed = mounts.items if mounts is not None else ()
@@ -90,14 +90,14 @@ def _compose_shm(service: Node, reading: _Reading) -> Iterator[Setting]:
     yield shared_memory(found, reading.place(service))
 
 
-def _objects(document: Node) -> Iterator[Node]:
+def _objects(document: YamlNode) -> Iterator[YamlNode]:
     if document.value("kind").endswith("List") and document.get("items") is not None:
         yield from document.listed("items")
     else:
         yield document
 
 
-def _of_object(one: Node, reading: _Reading) -> Iterator[DescribedServer]:
+def _of_object(one: YamlNode, reading: _Reading) -> Iterator[DescribedServer]:
     kind, name = one.value("kind"), one.value("metadata", "name")
     if kind == "ConfigMap":
         yield from _properties_in(one, reading)
@@ -123,7 +123,7 @@ def _with_appended(server: DescribedServer) -> DescribedServer:
     return replace(server, command=(*start, *words))
 
 
-def _containers(one: Node) -> Iterator[Node]:
+def _containers(one: YamlNode) -> Iterator[YamlNode]:
     """Yield every container, wherever the object's kind has them."""
     kind = one.value("kind")
     specs = [one.get("spec"), one.get(*TEMPLATES), one.get(*CRON)]
@@ -166,7 +166,7 @@ def expand_kubernetes(words: Iterable[Word], values: Mapping[str, str | None]) -
     return tuple(expanded(word) for word in words)
 
 
-def _container(node: Node, reading: _Reading) -> Iterator[DescribedServer]:
+def _container(node: YamlNode, reading: _Reading) -> Iterator[DescribedServer]:
     env = _kubernetes_env(node, reading)
     values = {setting.name: setting.value for setting in env}
     command = expand_kubernetes(_texts(node.get("command"), reading), values)
@@ -181,12 +181,12 @@ def _container(node: Node, reading: _Reading) -> Iterator[DescribedServer]:
     )
 
 
-def _pod_shm(node: Node, reading: _Reading) -> Iterator[Setting]:
+def _pod_shm(node: YamlNode, reading: _Reading) -> Iterator[Setting]:
     if not any(one.value("mountPath") == "/dev/shm" for one in node.listed("volumeMounts")):
         yield shared_memory(None, reading.place(node))
 
 
-def _kubernetes_env(node: Node, reading: _Reading) -> tuple[Setting, ...]:
+def _kubernetes_env(node: YamlNode, reading: _Reading) -> tuple[Setting, ...]:
     """Read a container's variables: those of `env` win over those of `envFrom`."""
     found: list[Setting] = []
     for source in node.listed("envFrom"):
@@ -210,7 +210,7 @@ def _kubernetes_env(node: Node, reading: _Reading) -> tuple[Setting, ...]:
     return tuple(setting for setting in found if setting.name)
 
 
-def _texts(node: Node | None, reading: _Reading) -> tuple[Word, ...]:
+def _texts(node: YamlNode | None, reading: _Reading) -> tuple[Word, ...]:
     words = []
     for one in node.items if node is not None else ():
         if one.type in NOT_TEXT:
@@ -221,11 +221,11 @@ def _texts(node: Node | None, reading: _Reading) -> tuple[Word, ...]:
     return tuple(words)
 
 
-def _word(node: Node, reading: _Reading) -> Word:
+def _word(node: YamlNode, reading: _Reading) -> Word:
     return Word(node.text, reading.place(node), spans=spans_in(node, reading.file))
 
 
-def _compose_words(node: Node | None, reading: _Reading) -> tuple[Word, ...]:
+def _compose_words(node: YamlNode | None, reading: _Reading) -> tuple[Word, ...]:
     """Read a command: a list of words, or a line that compose splits as a shell would."""
     if node is None or node.type == "null":
         return ()
@@ -246,7 +246,7 @@ def _interpolated(word: Word) -> Word:
     return Word(text.replace("$$", "$"), word.place, known, spans)
 
 
-def _compose_env(service: Node, reading: _Reading) -> tuple[Setting, ...]:
+def _compose_env(service: YamlNode, reading: _Reading) -> tuple[Setting, ...]:
     node = service.get("environment")
     found: list[Setting] = []
     for one in node.items if node is not None else ():
@@ -264,7 +264,7 @@ def _compose_env(service: Node, reading: _Reading) -> tuple[Setting, ...]:
     return tuple(setting for setting in found if setting.name)
 
 
-def _properties_in(one: Node, reading: _Reading) -> Iterator[DescribedServer]:
+def _properties_in(one: YamlNode, reading: _Reading) -> Iterator[DescribedServer]:
     """Read a serving.properties that a ConfigMap holds."""
     data = one.get("data")
     for name, node in data.entries().items() if data is not None else ():

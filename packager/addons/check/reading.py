@@ -29,7 +29,7 @@ from packager.addons.check.units import read_unit
 from packager.addons.check.values import ConfigDocument, DescribedServer, Kind, Remark, Setting
 from packager.core.documents import NotStrict
 from packager.core.positions import Place
-from packager.core.yaml_nodes import Node, parse_yaml
+from packager.core.yaml_nodes import YamlNode, parse_yaml
 
 COMMENT = re.compile(r"(?m)(?:^|\s)(?:#|//).*$")
 SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=", re.ASCII)
@@ -70,7 +70,7 @@ def read_document(file: str, data: bytes, kind: Kind | None = None) -> ConfigDoc
     text = decode(file, data)
     if not text.strip():
         raise NotReadable(file, "it is empty")
-    nodes: list[Node] | None = None
+    nodes: list[YamlNode] | None = None
     try:
         if kind is None:
             kind, nodes = _find_kind(file, text)
@@ -100,7 +100,7 @@ def _size(server: DescribedServer) -> int:
 
 
 def _read(
-    kind: Kind, file: str, text: str, nodes: list[Node]
+    kind: Kind, file: str, text: str, nodes: list[YamlNode]
 ) -> tuple[tuple[DescribedServer, ...], tuple[Remark, ...]]:
     match kind:
         case "properties":
@@ -150,7 +150,7 @@ def _is_hcl(file: str, text: str) -> bool:
     return PurePath(file).suffix.lower() in HCL_SUFFIXES or HCL.match(text) is not None
 
 
-def _find_kind(file: str, text: str) -> tuple[Kind, list[Node] | None]:
+def _find_kind(file: str, text: str) -> tuple[Kind, list[YamlNode] | None]:
     path = PurePath(file)
     name = path.name.lower()
     suffix = path.suffix.lower()
@@ -171,7 +171,7 @@ def _find_kind(file: str, text: str) -> tuple[Kind, list[Node] | None]:
     return _kind_of_text(file, text)
 
 
-def _kind_of_text(file: str, text: str) -> tuple[Kind, list[Node] | None]:
+def _kind_of_text(file: str, text: str) -> tuple[Kind, list[YamlNode] | None]:
     lines = [line.strip() for line in text.split("\n")]
     meant = [line for line in lines if line and not line.startswith(("#", "!"))]
     if UNIT.match("\n".join(meant)):
@@ -194,7 +194,7 @@ def _kind_of_text(file: str, text: str) -> tuple[Kind, list[Node] | None]:
     raise NotReadable(file, "it is not a configuration of a server", "say what it is with --as")
 
 
-def _kind_of_yaml(file: str, nodes: list[Node]) -> Kind:
+def _kind_of_yaml(file: str, nodes: list[YamlNode]) -> Kind:
     if any(node.get("apiVersion") is not None and node.get("kind") is not None for node in nodes):
         return "kubernetes"
     if any(node.get("services") is not None for node in nodes):

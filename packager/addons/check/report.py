@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from packager.addons.check.values import Checked, Remark, Report
+from packager.addons.check.values import Checked, CheckReport, Remark
 from packager.core.text import escape
 
 SEVERITIES = ("error", "warning", "note")
 
 
-def check_lines(report: Report) -> list[str]:
+def check_lines(report: CheckReport) -> list[str]:
     """Write each finding behind its place, as compilers do, with its hint below."""
     lines: list[str] = []
     for remark in report.remarks:
@@ -23,7 +23,7 @@ def check_lines(report: Report) -> list[str]:
     return lines
 
 
-def summary_lines(report: Report) -> list[str]:
+def summary_lines(report: CheckReport) -> list[str]:
     """Write what was checked for which engine, and how much was found."""
     lines = [f"checked {_title(one)}" for one in report.checked if one.target is not None]
     counts = [_counted(report.count(severity), severity) for severity in SEVERITIES]
@@ -31,7 +31,7 @@ def summary_lines(report: Report) -> list[str]:
     return [*lines, f"found {told}" if told else "found nothing to complain of"]
 
 
-def check_document(report: Report) -> dict[str, Any]:
+def check_document(report: CheckReport) -> dict[str, Any]:
     """Return the report for programs: what was checked, and every finding with its place."""
     return {
         "checked": [_server(one) for one in report.checked],

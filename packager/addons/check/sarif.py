@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from packager.addons.check.values import Remark, Report
+from packager.addons.check.values import CheckReport, Remark
 from packager.catalog.findings import FindingExplanation
 from packager.core.positions import Place
 
@@ -17,7 +17,7 @@ LEVELS = {"error": "error", "warning": "warning", "note": "note"}
 
 
 def sarif_document(
-    report: Report, explanations: Mapping[str, FindingExplanation], version: str
+    report: CheckReport, explanations: Mapping[str, FindingExplanation], version: str
 ) -> dict[str, Any]:
     """Return one run with a rule for each code that was found, and its help."""
     codes = list(dict.fromkeys(remark.finding.code for remark in report.remarks))

@@ -39,7 +39,7 @@ MOST_ELEMENTS = 4000  # words of all arrays, each time that they are named
 
 
 @dataclass(slots=True)
-class Command:
+class ShellCommand:
     """One simple command: its words, and the variables that are set for it."""
 
     words: list[Word] = field(default_factory=list)
@@ -58,14 +58,14 @@ def read_commands(
     dialect: ConfigDialect | None = None,
     parameters: Sequence[Word] | None = None,
     variables: ShellVariables | None = None,
-) -> list[Command]:
+) -> list[ShellCommand]:
     """Split a text into simple commands, each with the variables that it starts with.
 
     `parameters` are the words after a script, its `"$@"`; None if unknown.  A command stands there
     once for every value that branches of the text give to one of its variables.
     """
     known = variables or ShellVariables()
-    commands: list[Command] = []
+    commands: list[ShellCommand] = []
     scanner = _Scanner(text, locate, dialect or dialect_of(text), known, parameters)
     while not scanner.is_done():
         known.is_behind = scanner.ended in ("&", "|")
@@ -124,12 +124,12 @@ class _Scanner:
     def here(self) -> Place:
         return self.locate(self.row, self.position - self.row_start)
 
-    def variants(self) -> list[tuple[dict[str, int], Command]]:
+    def variants(self) -> list[tuple[dict[str, int], ShellCommand]]:
         """Return the next command, once for each value of a variable in it."""
         begun = (self.position, self.row, self.row_start)
         heredocs = [*self.heredocs]
         self.known.counts = {}
-        found: list[tuple[dict[str, int], Command]] = [({}, self.command())]
+        found: list[tuple[dict[str, int], ShellCommand]] = [({}, self.command())]
         counts = dict(self.known.counts)
         choices = [{name: i} for name, count in counts.items() for i in range(1, count)]
         for chosen in choices[:MOST_VARIANTS]:
@@ -140,9 +140,9 @@ class _Scanner:
         self.known.chosen = {}
         return found
 
-    def command(self) -> Command:
+    def command(self) -> ShellCommand:
         """Return the words up to the command's end; none of an empty one."""
-        command = Command(escape=self.dialect.escape)
+        command = ShellCommand(escape=self.dialect.escape)
         while not self.is_done():
             char = self.text[self.position]
             if char in ENDS:
@@ -156,7 +156,7 @@ class _Scanner:
         command.end = self.here()
         return command
 
-    def _is_special(self, command: Command) -> bool:
+    def _is_special(self, command: ShellCommand) -> bool:
         """Consume what is no word: a line's end, a comment, a redirection, an assignment."""
         if self.text.startswith(self.continued, self.position):
             self._newline(2)
@@ -171,11 +171,11 @@ class _Scanner:
             return self._is_array(command) or self._is_set(command) or self._is_all(command)
         return True
 
-    def _begins_comment(self, command: Command) -> bool:
+    def _begins_comment(self, command: ShellCommand) -> bool:
         found = self.dialect.comment.match(self.text, self.position)
         return found is not None and (self.dialect is not CMD or not command.words)
 
-    def _break(self, command: Command, text: str) -> None:
+    def _break(self, command: ShellCommand, text: str) -> None:
         """Remark on blanks behind the character that was to continue the line."""
         place, escape = self.here(), self.dialect.escape
         message = (
@@ -186,7 +186,7 @@ class _Scanner:
         command.remarks.append(Remark(place, Finding("error", "line-lost", message, hint), edit))
         self.position += len(text)
 
-    def _is_array(self, command: Command) -> bool:
+    def _is_array(self, command: ShellCommand) -> bool:
         """Remember `NAME=(WORD …)`, or `NAME+=(…)`, of a POSIX shell."""
         found = ARRAY.match(self.text, self.position) if self.dialect is POSIX else None
         if found is None:
@@ -204,7 +204,7 @@ class _Scanner:
         self.known.set_array(found[1], words, grows=bool(found[2]))
         return True
 
-    def _is_all(self, command: Command) -> bool:
+    def _is_all(self, command: ShellCommand) -> bool:
         """Insert the words of `"${NAME[@]}"` or `"$@"`, where they are known."""
         found = WORDS.match(self.text, self.position)
         if found is None:
@@ -217,7 +217,7 @@ class _Scanner:
         command.words += words
         return True
 
-    def _is_set(self, command: Command) -> bool:
+    def _is_set(self, command: ShellCommand) -> bool:
         """Read what PowerShell and cmd set as an exported variable."""
         sets = self.dialect.sets
         found = sets.match(self.text, self.position) if sets and not command.words else None
@@ -236,7 +236,7 @@ class _Scanner:
         command.words += [Word("export", place), Word(f"{found[1]}={text}", place, known)]
         return True
 
-    def _end(self, char: str, command: Command) -> None:
+    def _end(self, char: str, command: ShellCommand) -> None:
         self.ended = char
         if char != "\n":
             self.position += 1
@@ -259,7 +259,7 @@ class _Scanner:
             command.inputs.append(Word(text, place, spans=spans_of(text, place)))
         self.heredocs = []
 
-    def _redirection(self, command: Command) -> None:
+    def _redirection(self, command: ShellCommand) -> None:
         found = HEREDOC.match(self.text, self.position)
         if found:
             self.heredocs.append(found[2])
@@ -277,7 +277,7 @@ class _Scanner:
         self.row += 1
         self.row_start = self.position
 
-    def _word(self, command: Command) -> list[Word]:
+    def _word(self, command: ShellCommand) -> list[Word]:
         """Return the word here; none if an unquoted variable is empty."""
         place, escape, begun = self.here(), self.dialect.escape, self.position
         parts = Parts()
@@ -315,7 +315,7 @@ class _Scanner:
             return [Word(one, place) for one in text.split()]
         return [Word(text, place, parts.known, parts.spans())]
 
-    def _join(self, command: Command, begun: int) -> None:
+    def _join(self, command: ShellCommand, begun: int) -> None:
         """Continue with the next line; report it if that joins two words."""
         place, escape = self.here(), self.dialect.escape
         before = self.text[begun : self.position]

@@ -127,7 +127,7 @@ class Checked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class CheckReport:
     """All remarks, in the order of the files."""
 
     checked: tuple[Checked, ...]

@@ -18,11 +18,11 @@ from packager.addons.check.targets import PREFIXES, UPSTREAM, find_target, unsur
 from packager.addons.check.tgi import check_tgi
 from packager.addons.check.values import (
     Checked,
+    CheckReport,
     ConfigDocument,
     ConfigTarget,
     DescribedServer,
     Remark,
-    Report,
     Setting,
     Word,
 )
@@ -53,7 +53,7 @@ def judge(
     facts: Facts = NO_FACTS,
     on_sagemaker: bool = False,
     planner: AskPlanner | None = None,
-) -> Report:
+) -> CheckReport:
     """Check every server; a serving.properties and an env file of one call belong together.
 
     With a `planner`, its refusals are added.
@@ -72,7 +72,7 @@ def judge(
     remarks = [remark for document in documents for remark in document.remarks]
     remarks += [remark for one in checked for remark in one.remarks]
     remarks += [Remark(Place(file), UNREAD) for file in unread]
-    return Report(
+    return CheckReport(
         checked=checked,
         unread=unread,
         remarks=tuple(

@@ -58,7 +58,7 @@ def measured_points(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Telling:
+class ApplyingRuns:
     """The files that apply to one plan, and the reasons against the others."""
 
     runs: tuple[MeasuredRun, ...] = ()
@@ -83,7 +83,7 @@ def telling(
     *,
     known_as: Iterable[str],
     other_format: bool,
-) -> Telling:
+) -> ApplyingRuns:
     """Choose the files that apply to one of several plans of a model.
 
     `other_format`: the plan quantizes though the request does not.  A file that does not say
@@ -101,7 +101,7 @@ def telling(
             others.append(f"{NOT_CORRECTED}{run.source!r} does not say that it was quantized so")
         else:
             found.append(run)
-    return Telling(runs=tuple(found), others=tuple(others))
+    return ApplyingRuns(runs=tuple(found), others=tuple(others))
 
 
 def run_of(plan: Plan, run: MeasuredRun, names: Iterable[str]) -> MeasuredRun:

@@ -9,7 +9,7 @@ import pytest
 
 from packager.cli import app
 from packager.cli.bars import Look, frame_lines
-from packager.cli.displays import Lines, StepNews
+from packager.cli.displays import LineDisplay, StepNews
 from packager.cli.meter import Meter
 from packager.core.errors import StepFailed
 from packager.core.events import ImageEvent, LayerEvent, StagesEvent, StepEvent
@@ -30,7 +30,7 @@ def assert_harmless(printed: str) -> None:
 
 def test_progress_of_hostile_names_keeps_its_lines() -> None:
     written: list[str] = []
-    lines, meter = Lines(written.append), Meter(0.0)
+    lines, meter = LineDisplay(written.append), Meter(0.0)
     events = (
         StepEvent(step="fetch", state="finished", detail=HOSTILE),
         ImageEvent(layers=(10,)),

@@ -9,7 +9,15 @@ from collections.abc import Callable
 import jsonschema
 import pytest
 
-from packager.cli.displays import HEARTBEAT_S, Dated, JsonLines, Lines, StepNews, clock, total_line
+from packager.cli.displays import (
+    HEARTBEAT_S,
+    Dated,
+    JsonLines,
+    LineDisplay,
+    StepNews,
+    clock,
+    total_line,
+)
 from packager.cli.meter import Meter
 from packager.cli.progress import shown_progress
 from packager.core.events import (
@@ -46,7 +54,7 @@ def model(state: StepState, **more: int) -> StepEvent:
 class Show:
     """A display and a meter on a clock that the test moves."""
 
-    def __init__(self, make: Callable[[Callable[[str], None]], Lines | JsonLines]) -> None:
+    def __init__(self, make: Callable[[Callable[[str], None]], LineDisplay | JsonLines]) -> None:
         self.text = ""
         self.display = make(self._write)
         self.meter = Meter(0.0)
@@ -71,7 +79,7 @@ class Show:
 
 
 def test_a_log_has_a_line_a_layer_and_a_heartbeat() -> None:
-    show = Show(Lines)
+    show = Show(LineDisplay)
 
     assert show.tell(0, ImageEvent(layers=(10 * GB,) * 3)) == "image: 3 layers, 30.0 GB\n"
     assert show.tell(1, layer(0, 10 * GB, "mounted")) == (
@@ -86,7 +94,7 @@ def test_a_log_has_a_line_a_layer_and_a_heartbeat() -> None:
 
 def test_a_layer_that_is_known_is_not_said_to_stay() -> None:
     """An engine that lacks it fetches it when the image is published."""
-    show = Show(Lines)
+    show = Show(LineDisplay)
 
     assert show.tell(0.0, ImageEvent(layers=(10 * GB,))) == "image: 1 layer, 10.0 GB\n"
     assert show.tell(0.1, layer(0, 10 * GB, "known")) == (
@@ -95,7 +103,7 @@ def test_a_layer_that_is_known_is_not_said_to_stay() -> None:
 
 
 def test_a_log_tells_steps_that_take_their_time() -> None:
-    show = Show(Lines)
+    show = Show(LineDisplay)
     started = model("started")
     finished = model("finished")
 
@@ -105,7 +113,7 @@ def test_a_log_tells_steps_that_take_their_time() -> None:
 
 
 def test_a_long_download_has_a_rate_and_its_time_left() -> None:
-    show = Show(Lines)
+    show = Show(LineDisplay)
     show.tell(0, model("started"))
     for now in range(1, 40):
         said = model("running", done=now * GB, size=140 * GB)
@@ -133,7 +141,7 @@ def quantized(layers: int) -> StepEvent:
 
 
 def test_a_log_announces_a_long_step_and_tells_its_time_left() -> None:
-    show = Show(Lines)
+    show = Show(LineDisplay)
     assert show.tell(0, QUANTIZING) == "quantize: tool, about 5:00 (estimated)\n"
     show.tell(0, quantized(0))
     show.tell(20, quantized(1))
@@ -214,7 +222,7 @@ def test_a_total_without_a_rate_says_how_much() -> None:
 
 
 def test_a_log_tells_that_a_stage_began_unless_it_ends_at_once() -> None:
-    show = Show(Lines)
+    show = Show(LineDisplay)
     show.tell(0, StagesEvent(stages=("model", "plan", "quantize")))
 
     said = [

@@ -29,7 +29,7 @@ from packager.addons.bench.load.spec import RequestSpec
 from packager.addons.bench.merge import Named
 from packager.addons.bench.options import BenchOptions, check_asked
 from packager.addons.bench.outputs import (
-    Output,
+    OutputPlace,
     append_requests,
     check_archive,
     files_of,
@@ -225,7 +225,7 @@ def _check_loads(asked: BenchOptions, *, pulls: bool) -> None:
 class _Kept:
     """Where figures go, and what they are held against."""
 
-    outputs: tuple[Output, ...]
+    outputs: tuple[OutputPlace, ...]
     record_file: Path | None
     earlier: Named | None
     history: Path | None
@@ -301,12 +301,12 @@ def record_places(
     return {first.name: record_file}
 
 
-def _append(outputs: Sequence[Output], done: OneLoad) -> None:
+def _append(outputs: Sequence[OutputPlace], done: OneLoad) -> None:
     for output in outputs:
         append_requests(output, done)
 
 
-def _check_places(outputs: Sequence[Output], record_file: Path | None) -> None:
+def _check_places(outputs: Sequence[OutputPlace], record_file: Path | None) -> None:
     """Refuse places that cannot be written before anything is measured."""
     for output in outputs:
         if output.bucket is None:
@@ -318,7 +318,7 @@ def _check_places(outputs: Sequence[Output], record_file: Path | None) -> None:
 def _keep(
     report: BenchReport,
     results: Results,
-    outputs: Sequence[Output],
+    outputs: Sequence[OutputPlace],
     records: dict[str, Path],
     *,
     quiet: bool,

@@ -15,7 +15,7 @@ from typing import Any
 from packager.addons.bench.commands.bench_work import command_words, machine_words, needs_gpus
 from packager.addons.bench.load.spec import RequestSpec
 from packager.addons.bench.options import BenchOptions
-from packager.addons.bench.outputs import Output, parse_output, write_output_files
+from packager.addons.bench.outputs import OutputPlace, parse_output, write_output_files
 from packager.addons.bench.starting import Starter
 from packager.addons.bench.startup_report import make_startup_report
 from packager.addons.bench.startup_session import ROUNDS, STEP, measure_starts
@@ -50,7 +50,7 @@ class StartupOptions:
     pulls: bool
     drafts_off: bool
     deadline_s: float
-    outputs: tuple[Output, ...]
+    outputs: tuple[OutputPlace, ...]
     catalog_file: Path | None
     progress: str
     quiet: bool
@@ -68,7 +68,7 @@ def check_startup(asked: BenchOptions, spec: RequestSpec, others: Mapping[str, o
             raise _no_load(flag)
 
 
-def parse_places(places: Sequence[str]) -> tuple[Output, ...]:
+def parse_places(places: Sequence[str]) -> tuple[OutputPlace, ...]:
     """Parse the places of results; an archive holds a load, which there is none of."""
     outputs = tuple(map(parse_output, places))
     archive = next((one for one in outputs if one.kind == "archive"), None)
@@ -152,7 +152,11 @@ def _failed(name: str, error: PackagerError) -> SmokeFailed:
 
 
 def _keep(
-    report: StartupReport, outputs: Sequence[Output], records: Mapping[str, Path], *, quiet: bool
+    report: StartupReport,
+    outputs: Sequence[OutputPlace],
+    records: Mapping[str, Path],
+    *,
+    quiet: bool,
 ) -> None:
     """Write every requested output, and the figures into records."""
     page = report_html(start_report(report)).encode()

@@ -17,7 +17,7 @@ from packager.addons.check.report import check_document, check_lines, summary_li
 from packager.addons.check.sarif import sarif_document
 from packager.addons.check.targets import parse_target
 from packager.addons.check.text import MAX_BYTES, NotReadable
-from packager.addons.check.values import KINDS, ConfigDocument, Kind, Remark, Report
+from packager.addons.check.values import KINDS, CheckReport, ConfigDocument, Kind, Remark
 from packager.addons.check.verdicts import AskPlanner, judge
 from packager.catalog.findings import explanations
 from packager.catalog.instances import find_instance
@@ -161,7 +161,7 @@ def _check_fix(files: tuple[str, ...], *, fix: bool, output: Path | None, in_pla
 
 
 def _mend(
-    read: dict[str, bytes], look: Callable[[str, bytes], Report], output: Path | None
+    read: dict[str, bytes], look: Callable[[str, bytes], CheckReport], output: Path | None
 ) -> None:
     """Write each file as far as it can be mended, and put what was written into `read`."""
     for file, data in read.items():

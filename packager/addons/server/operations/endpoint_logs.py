@@ -24,7 +24,7 @@ MOST_EVENTS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class LogLine:
+class ContainerLogLine:
     """One line of a container's log."""
 
     stream: str
@@ -86,7 +86,9 @@ async def streams(services: ServeServices, body: Document) -> Document:
     }
 
 
-async def _asked(services: ServeServices, body: Document) -> tuple[list[LogLine], int, int]:
+async def _asked(
+    services: ServeServices, body: Document
+) -> tuple[list[ContainerLogLine], int, int]:
     """Return the lines that a request lets pass, from which it wants them, and how many."""
     if body.get("filterPattern"):
         raise invalid_parameter("a filterPattern is not supported")
@@ -110,7 +112,7 @@ async def _asked(services: ServeServices, body: Document) -> tuple[list[LogLine]
         raise invalid_parameter("a parameter of the request is invalid") from None
 
 
-async def _lines(services: ServeServices, body: Document) -> list[LogLine]:
+async def _lines(services: ServeServices, body: Document) -> list[ContainerLogLine]:
     """Return all lines of a group; raises `ApiRefusal`."""
     group = str(body.get("logGroupName") or body.get("logGroupIdentifier"))
     prefix = next(prefix for prefix in GROUPS if group.startswith(prefix))
@@ -124,7 +126,7 @@ async def _lines(services: ServeServices, body: Document) -> list[LogLine]:
     return sorted(found, key=lambda line: line.at_ms)
 
 
-def _parsed(stream: str, text: str) -> Iterator[LogLine]:
+def _parsed(stream: str, text: str) -> Iterator[ContainerLogLine]:
     """Yield lines, each of which begins with the time that the Engine has put before it."""
     at_ms = 0
     for line in text.splitlines():
@@ -135,4 +137,4 @@ def _parsed(stream: str, text: str) -> Iterator[LogLine]:
             at_ms = int(told.timestamp() * 1000)
         except ValueError:
             rest = line
-        yield LogLine(stream, at_ms, rest)
+        yield ContainerLogLine(stream, at_ms, rest)

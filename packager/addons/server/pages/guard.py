@@ -39,7 +39,7 @@ class PageRefused(PackagerError):
         self.status = status
 
 
-class Guard:
+class FormGuard:
     """Checks requests; its key is new for each server process."""
 
     def __init__(self) -> None:

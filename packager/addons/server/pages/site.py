@@ -14,7 +14,7 @@ from typing import Any
 from aiohttp import web
 
 from packager.addons.server.pages.commands import CommandRunner
-from packager.addons.server.pages.guard import COOKIE, Guard, PageRefused
+from packager.addons.server.pages.guard import COOKIE, FormGuard, PageRefused
 from packager.addons.server.refusals import BodyTooLarge, BodyTooSlow
 from packager.addons.server.services import ServeServices
 from packager.core.errors import NotFound, PackagerError
@@ -65,7 +65,7 @@ class Site:
 
     services: ServeServices
     call: Call  # an operation of the API, by its name: checks its body as the API does
-    guard: Guard = field(default_factory=Guard)
+    guard: FormGuard = field(default_factory=FormGuard)
     commands: CommandRunner = field(default_factory=CommandRunner)
     ending: asyncio.Event = field(default_factory=asyncio.Event)  # of the server
 

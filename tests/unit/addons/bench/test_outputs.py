@@ -12,7 +12,7 @@ import pytest
 from packager.addons.bench.assemble import make_report
 from packager.addons.bench.load.values import Level
 from packager.addons.bench.outputs import (
-    Output,
+    OutputPlace,
     append_requests,
     check_archive,
     files_of,
@@ -70,7 +70,9 @@ def test_an_archive_of_one_load_or_search_is_written(loads: int, searches: bool)
 
 
 def test_a_directory_has_the_report_the_page_and_each_load_as_readers_want_it() -> None:
-    files = files_of(Output(text="r/", kind="directory"), report(), RESULTS, lambda _: "<page>")
+    files = files_of(
+        OutputPlace(text="r/", kind="directory"), report(), RESULTS, lambda _: "<page>"
+    )
 
     own = ("output.tar.gz", *OF_A_LOAD)
     assert sorted(files) == sorted(
@@ -98,7 +100,7 @@ def test_one_server_has_an_archive_where_sagemakers_jobs_have_theirs(loads: int)
         update={"variants": (variant.model_copy(update={"loads": variant.loads[:loads]}),)}
     )
 
-    files = files_of(Output(text="r/", kind="directory"), one_server, RESULTS, lambda _: "")
+    files = files_of(OutputPlace(text="r/", kind="directory"), one_server, RESULTS, lambda _: "")
 
     folders = ["concurrency_4/", "concurrency_8/"] if loads == 2 else [""]
     (place,) = [name for name in files if name.endswith(".tar.gz")]
@@ -116,14 +118,14 @@ def test_one_server_has_an_archive_where_sagemakers_jobs_have_theirs(loads: int)
 
 
 def test_requests_of_a_load_are_on_disk_when_the_load_has_ended(tmp_path: Path) -> None:
-    output = Output(text=str(tmp_path / "r"), kind="directory")
+    output = OutputPlace(text=str(tmp_path / "r"), kind="directory")
     (tmp_path / "r").mkdir()
     (tmp_path / "r" / "requests.jsonl").write_text("of an earlier benchmark\n")
 
     forget_requests(output)
     append_requests(output, one("a", 0))
     append_requests(output, one("b:1", 1))
-    append_requests(Output(text=str(tmp_path / "r.json"), kind="json"), one("a", 0))
+    append_requests(OutputPlace(text=str(tmp_path / "r.json"), kind="json"), one("a", 0))
 
     rows = [json.loads(row) for row in (tmp_path / "r" / "requests.jsonl").read_text().splitlines()]
     assert [(row["server"], row["load"], row["round"]) for row in rows] == [

@@ -19,7 +19,7 @@ import pytest
 from packager.addons.check.planned import CheckedMachine, plan_remarks
 from packager.addons.check.reading import read_document
 from packager.addons.check.targets import parse_target
-from packager.addons.check.values import Report
+from packager.addons.check.values import CheckReport
 from packager.addons.check.verdicts import judge
 from packager.catalog.instances import find_instance
 from packager.cli.plugins.tables import FAMILIES
@@ -52,7 +52,7 @@ LAUNCHES = {
 }
 
 
-def checked(row: dict[str, Any], target: str) -> Report:
+def checked(row: dict[str, Any], target: str) -> CheckReport:
     """Check a command line for `vllm:VERSION` or `sglang:VERSION`."""
     machine, facts = held(row["model"], row["instance"])
     line = shlex.join([*LAUNCHES[target.partition(":")[0]], *row["words"]])

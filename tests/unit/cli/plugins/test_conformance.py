@@ -84,7 +84,7 @@ def of_executor(row: Any, _: str, place: Path) -> object:
 
 KINDS: dict[str, tuple[Table[Any], Make | None, type, str]] = {
     "source": (SOURCES, of_source, ports.ModelSource, "docs/sources.md"),
-    "family": (FAMILIES, plain, ports.ContainerFamily, "docs/plug-ins.md"),
+    "family": (FAMILIES, plain, ports.ContainerFamily, "docs/engine-versions.md"),
     "base": (BASES, of_base, ports.BaseSource, "docs/build.md"),
     "output": (SINKS, of_output, ports.ImageSink, "docs/build.md"),
     "quantizer": (QUANTIZERS, plain, ports.Quantizer, "docs/quantization.md"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from packager.addons.server.pages.guard import COOKIE, Guard, PageRefused
+from packager.addons.server.pages.guard import COOKIE, FormGuard, PageRefused
 from tests.support.cases import cases_of
 
 cases = cases_of(__file__)
@@ -26,7 +26,7 @@ class Transport:
 
 def check(peer: str, host: str) -> None:
     request = make_mocked_request("GET", "/ui/jobs", {"Host": host}, transport=Transport(peer))
-    Guard().check(request)
+    FormGuard().check(request)
 
 
 @pytest.mark.parametrize("peer", ["127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"])
@@ -62,21 +62,21 @@ def test_another_site_may_link_to_pages_and_not_load_them(
     request = make_mocked_request("GET", "/ui", headers, transport=Transport("127.0.0.1"))
 
     if may:
-        Guard().check(request)
+        FormGuard().check(request)
         return
     with pytest.raises(PageRefused, match="not parts of another site's") as refused:
-        Guard().check(request)
+        FormGuard().check(request)
     assert refused.value.status == 403
 
 
 def test_a_token_is_of_one_session_and_one_server() -> None:
-    guard = Guard()
+    guard = FormGuard()
 
     assert guard.token("a") == guard.token("a")
-    assert len({guard.token("a"), guard.token("b"), Guard().token("a")}) == 3
+    assert len({guard.token("a"), guard.token("b"), FormGuard().token("a")}) == 3
 
 
 def test_a_cookie_that_is_not_ours_is_replaced() -> None:
     request = make_mocked_request("GET", "/ui", {"Cookie": f"{COOKIE}=short"})
 
-    assert len(Guard().session(request)) == 43
+    assert len(FormGuard().session(request)) == 43
