@@ -31,9 +31,12 @@ class Capture:
 
 
 class Kept:
-    """References to the bytes of one exchange, up to a limit."""
+    """References to the bytes of one exchange, up to a limit of it and of all that run."""
 
-    __slots__ = ("_capture", "_inference_id", "_kind", "_pieces", "_request", "_size", "_started_s")
+    __slots__ = (
+        *("_capture", "_held", "_inference_id", "_kind", "_pieces", "_request", "_size"),
+        "_started_s",
+    )
 
     def __init__(self, capture: Capture, request: bytes, kind: str, inference_id: str) -> None:
         self._capture = capture
@@ -42,21 +45,29 @@ class Kept:
         self._inference_id = inference_id
         self._started_s = time.time()
         self._pieces: list[bytes] = []
-        self._size = len(request)
+        self._size = 0  # of all bytes that came
+        self._held = 0  # of those that are kept
+        self._count(len(request))
 
     def take(self, piece: bytes) -> None:
         """Keep a piece of the answer."""
-        self._size += len(piece)
-        if self._size <= MAX_EXCHANGE:
+        if self._count(len(piece)):
             self._pieces.append(piece)
-        else:
-            self._pieces.clear()
+
+    def drop(self) -> None:
+        """Release what is kept: the request was refused, or is written."""
+        self._capture.recorder.hold(-self._held)
+        self._held = 0
+        self._pieces = []
+        self._request = b""
 
     def end(self, request_id: str, content_type: str, *, is_whole: bool = True) -> bool:
         """Offer what was kept of an answer that succeeded; return whether it was taken."""
-        capture = self._capture
-        if self._size > MAX_EXCHANGE:
-            return capture.recorder.lose("too-large")
+        recorder = self._capture.recorder
+        if self._size != self._held:
+            is_large = self._size > MAX_EXCHANGE
+            self.drop()
+            return recorder.lose("too-large" if is_large else "queue-full")
         exchange = CapturedExchange(
             id=request_id,
             at_s=self._started_s,
@@ -67,4 +78,16 @@ class Kept:
             is_whole=is_whole,
             inference_id=self._inference_id,
         )
-        return capture.recorder.offer(capture.place, capture.options, exchange)
+        self.drop()
+        return recorder.offer(self._capture.place, self._capture.options, exchange)
+
+    def _count(self, size: int) -> bool:
+        """Return whether so many more bytes may be kept, as all before them were."""
+        was_kept = self._size == self._held
+        self._size += size
+        if was_kept and self._size <= MAX_EXCHANGE and self._capture.recorder.hold(size):
+            self._held += size
+            return True
+        if was_kept and size:
+            self.drop()
+        return False

@@ -15,6 +15,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from packager.core.capture.conversations import is_chosen
 from packager.core.capture.files import CaptureFiles, Full
 from packager.core.capture.redaction import CommandFailed, RedactCommand
 from packager.core.capture.rows import CapturedExchange, Options, Redact, UnreadableRow, make_row
@@ -68,6 +69,7 @@ class Recorder:
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
         self._waiting_bytes = 0
+        self._held_bytes = 0  # of exchanges that have not ended
         self._counts: Counter[str] = Counter()
         self._full: frozenset[Path] = frozenset()
         self._thread: threading.Thread | None = None
@@ -87,6 +89,13 @@ class Recorder:
                 self._queue.put_nowait(_Offered(place, options, exchange, size))
                 self._begin()
         return is_taken or self.lose("queue-full")
+
+    def hold(self, size: int) -> bool:
+        """Count bytes that an exchange keeps, less for what it lets go; False if too many are."""
+        with self._lock:
+            is_held = size < 0 or self._held_bytes + size <= self._max_bytes
+            self._held_bytes += size if is_held else 0
+        return is_held
 
     def lose(self, reason: str, told: str = "") -> bool:
         """Count a lost row and return False; report the first, second, fourth, eighth."""
@@ -151,6 +160,9 @@ class Recorder:
 
     def _write(self, offered: _Offered) -> None:
         try:
+            if not is_chosen(offered.exchange.request, offered.options.share):
+                self._counts["not-chosen"] += 1
+                return
             row = make_row(offered.exchange, offered.options, self._redact)
             kept = row if self._command is None else self._command.redact(row)
             if kept is None:

@@ -30,6 +30,7 @@ class Options:
     has_output: bool = True
     json_types: frozenset[str] = frozenset()  # media types that are written as they are
     csv_types: frozenset[str] = frozenset()
+    share: float = 1.0  # of the conversations, chosen by their first turn
 
 
 @dataclass(frozen=True)

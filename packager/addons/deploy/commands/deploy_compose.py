@@ -27,9 +27,15 @@ from packager.addons.deploy.commands.deploy_options import (
 )
 from packager.addons.deploy.commands.deploy_proof import Proof, ProofMeasurement, proof_options
 from packager.addons.deploy.compose.deployer import ComposeDeployer
-from packager.addons.deploy.compose.spec import LOOPBACK, ComposeSpec
+from packager.addons.deploy.compose.spec import LOOPBACK, CaptureSpec, ComposeSpec
 from packager.addons.deploy.wiring.compose import Through, compose_projects
 from packager.addons.deploy.wiring.deployments import Whereabouts, forget_deployment
+from packager.cli.capture_options import (
+    TrafficCapture,
+    capture_options,
+    owner_of,
+    take_capture,
+)
 from packager.cli.field_options import Option, add_options
 from packager.cli.options import container_environment
 from packager.cli.serving.smoke import EndpointAnswer, ask_endpoint
@@ -108,6 +114,7 @@ _WANTED: tuple[Option, ...] = (
         metavar="DIR",
         help="Directory of the draft, for an image that has none in it.",
     ),
+    *capture_options,
 )
 
 _through_option = click.option(
@@ -134,6 +141,7 @@ def _take(given: dict[str, Any]) -> tuple[Deployment, ComposeSpec]:
         )
     refuse_secrets(env)
     model, draft = given.pop("model_dir"), given.pop("draft_dir")
+    captured = take_capture(given)
     wanted = ComposeSpec(
         replicas=given.pop("replicas"),
         host=given.pop("host"),
@@ -147,8 +155,18 @@ def _take(given: dict[str, Any]) -> tuple[Deployment, ComposeSpec]:
         grace_s=given.pop("grace_s"),
         patch=take_patch(given.pop("patch")),
         draft_dir=str(draft.absolute()) if draft else "",
+        capture=None if captured is None else _capture(captured),
     )
     return take_deployment(given), wanted
+
+
+def _capture(found: TrafficCapture) -> CaptureSpec:
+    return CaptureSpec(
+        directory=str(found.directory),
+        owner=owner_of(found.directory),
+        share=found.share,
+        redact_file=str(found.redact_file or ""),
+    )
 
 
 def _devices(text: str | None) -> tuple[str, ...]:

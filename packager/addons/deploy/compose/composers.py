@@ -221,10 +221,10 @@ def _options(
     secrets = document.get("secrets") or {}
     mounts = [
         *(
-            (str((folder / one["source"]).resolve()), one["target"])
+            (str((folder / one["source"]).resolve()), one["target"], one.get("read_only", False))
             for one in found.get("volumes", ())
         ),
-        *((secrets[one]["file"], f"/run/secrets/{one}") for one in found.get("secrets", ())),
+        *((secrets[one]["file"], f"/run/secrets/{one}", True) for one in found.get("secrets", ())),
     ]
     labels = {
         **found["labels"],
@@ -249,7 +249,10 @@ def _options(
         "ports": [int(one.rpartition(":")[2]) for one in found.get("ports", ())],
     }
     host: dict[str, Any] = {
-        "binds": [f"{source}:{target}:ro" for source, target in mounts],
+        "binds": [
+            f"{source}:{target}:{'ro' if is_read_only else 'rw'}"
+            for source, target, is_read_only in mounts
+        ],
         "port_bindings": dict(_published(one) for one in found.get("ports", ())),
         "shm_size": found.get("shm_size"),
         "read_only": found.get("read_only", False),

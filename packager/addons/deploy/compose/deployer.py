@@ -67,7 +67,11 @@ class ComposeDeployer:
         servers = servers_file(
             deployment.port, deployment.health_path, server_names(first, wanted.replicas)
         )
-        files = (render_document(document), *files_beside(deployment.name), servers)
+        files = (
+            render_document(document),
+            *files_beside(deployment.name),
+            servers,
+        )
         return RenderedFiles(files=files, findings=tuple(self.check(deployment, wanted)))
 
 

@@ -10,21 +10,24 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import metadata
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
 import h11
 import yaml
 
-from packager.addons.deploy.compose import front
-from packager.addons.deploy.compose.spec import ComposeSpec
+from packager.addons.deploy.compose import front, gate
+from packager.addons.deploy.compose.spec import CaptureSpec, ComposeSpec
 from packager.addons.deploy.grace import with_grace
 from packager.addons.deploy.merging import MergeRules
 from packager.addons.deploy.patches import bad_patch
 from packager.addons.fleet.kubernetes import CORES_A_CHIP
+from packager.core import capture
+from packager.core.capture.settings import DIRECTORY, REDACT_FILE, VARIABLE, CaptureSettings
 from packager.core.deployment import DeployFile, Deployment
 from packager.core.errors import PackagerError
 from packager.core.serving import MOUNTED_DRAFT_DIR, MOUNTED_MODEL_DIR
+from packager.core.share import PACKAGE
 from packager.core.stopping import PLATFORM_GRACE_S
 from packager.pipeline.planning.health import health_check_of
 
@@ -123,7 +126,27 @@ def front_service(deployment: Deployment, wanted: ComposeSpec, image: str) -> Se
         **_hardening(),
         "read_only": True,
     }
+    if wanted.capture is not None:
+        made |= _capturing(deployment.name, made, wanted.capture)
     return _patched(FRONT, made, wanted)
+
+
+def _capturing(name: str, made: Service, wanted: CaptureSpec) -> Service:
+    """Return what lets the front write captures: it has no rights but its user's."""
+    settings = CaptureSettings(
+        name=f"{name}/all",
+        share=wanted.share,
+        command=REDACT_FILE if wanted.redact_file else "",
+    )
+    place: dict[str, Any] = {"type": "bind", "source": wanted.directory, "target": DIRECTORY}
+    volumes = [*made["volumes"], place]
+    if wanted.redact_file:
+        volumes.append(_bind(wanted.redact_file, REDACT_FILE))
+    return {
+        "user": wanted.owner,
+        "volumes": volumes,
+        "environment": {**made["environment"], VARIABLE: settings.text()},
+    }
 
 
 def document_of(
@@ -171,7 +194,21 @@ def files_beside(name: str) -> tuple[DeployFile, ...]:
         DeployFile(ENV_FILE, f"COMPOSE_PROJECT_NAME={name}\n"),
         DeployFile(FRONT_FILE, program),
         *_parser_files(),
+        *_module_files(),
     )
+
+
+@cache
+def _module_files() -> tuple[DeployFile, ...]:
+    """Return the modules of ours that the front imports, below packages that are empty."""
+    captures = Path(capture.__file__).parent.glob("*.py")
+    found: dict[str, str] = {}
+    for place in (Path(gate.__file__), *sorted(captures)):
+        path = PurePosixPath("front/packager") / place.relative_to(PACKAGE).as_posix()
+        found |= {f"{one}/__init__.py": "" for one in list(path.parents)[:-2]}
+        if place.name != "__init__.py":
+            found[str(path)] = place.read_text(encoding="utf-8")
+    return tuple(DeployFile(path, text) for path, text in found.items())
 
 
 @cache

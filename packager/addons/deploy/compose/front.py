@@ -1,9 +1,9 @@
 """An HTTP front: one port, and servers behind it that may change while requests run.
 
-It is copied beside the compose file, and h11 with it, and runs in a container of the served image:
-it needs Python 3.9 and imports nothing of ours.  Which servers there are is in a file, which is
-read again when it was replaced; a server that is no longer named gets no new request and ends those
-that it has.  Each request has a connection of its own, so a server that stops loses none.
+It is copied beside the compose file, with h11 and the modules that it imports of ours, and runs in
+a container of the served image, by Python 3.9.  Which servers there are is in a file, which is read
+again when it was replaced; a server that is no longer named gets no new request and ends those that
+it has.  Each request has a connection of its own, so a server that stops loses none.
 
 h11 reads and writes HTTP (RFC 9112): what is passed on is written anew, so that no two readers see
 two ends of one message.  A server is asked once a request is here as a whole, within limits of size
@@ -16,10 +16,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import resource
 import signal
 import sys
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,10 @@ if __name__ == "__main__":  # -I leaves out the directory of the program
     sys.path.insert(0, str(Path(__file__).parent))
 
 import h11
+
+from packager.addons.deploy.compose.gate import Gate
+from packager.core.capture.http import HttpCapture, KeptAnswer, capture_of
+from packager.core.capture.settings import VARIABLE
 
 STATE = "/.packager/front"  # which servers answer, and how many requests each has
 _HEAD = 32 * 1024  # bytes of a request line with its headers, or of an answer's
@@ -189,45 +194,6 @@ async def _answer(server: Peer) -> Any:
     return event
 
 
-class Gate:
-    """Connections of clients: how many there are, and which of them wait for a request.
-
-    Where there are too many, the one that has waited longest makes room.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._open: dict[asyncio.StreamWriter, str] = {}
-        self._waiting: dict[asyncio.StreamWriter, None] = {}  # the longest first
-
-    def admit(self, writer: asyncio.StreamWriter) -> bool:
-        """Count a connection; return whether there is room for it."""
-        client = str((writer.get_extra_info("peername") or ("",))[0])
-        full = len(self._open) >= self._most
-        if full or list(self._open.values()).count(client) >= self._most // 2:
-            mine = (one for one in self._waiting if full or self._open.get(one) == client)
-            if (oldest := next(mine, None)) is None:
-                return False
-            oldest.transport.abort()
-            self.release(oldest)
-        self._open[writer] = client
-        return True
-
-    def release(self, writer: asyncio.StreamWriter) -> None:
-        """Count a connection no longer."""
-        self._waiting.pop(writer, None)
-        self._open.pop(writer, None)
-
-    @contextlib.contextmanager
-    def waiting(self, writer: asyncio.StreamWriter) -> Iterator[None]:
-        """Mark a connection as one that waits for a request."""
-        self._waiting[writer] = None
-        try:
-            yield
-        finally:
-            self._waiting.pop(writer, None)
-
-
 def _check(request: Any) -> None:
     """Raise `Refused` for a request that is too large, or that two readers could read as two."""
     headers = dict(request.headers)
@@ -270,8 +236,11 @@ def _forwarded(request: Any, size: int) -> Any:
 class Front:
     """Answers clients with what servers say."""
 
-    def __init__(self, servers: Servers, connections: int = _CONNECTIONS) -> None:
+    def __init__(
+        self, servers: Servers, connections: int = _CONNECTIONS, captures: HttpCapture | None = None
+    ) -> None:
         self._servers = servers
+        self._captures = captures
         self._gate = Gate(connections)
         self._held = 0  # bytes of bodies
         self.requests = 0
@@ -307,7 +276,7 @@ class Front:
                 _check(request)
                 await self._read_body(client, body)
                 if request.target == STATE.encode():
-                    await self._say(client, 200, await self._servers.state())
+                    await self._say(client, 200, await self._state())
                 else:
                     await self._while_there(client, self._pass_on(client, request, body))
             finally:
@@ -318,6 +287,10 @@ class Front:
         except h11.RemoteProtocolError as error:
             return await self._refuse(client, error.error_status_hint, "that is no HTTP/1.1")
         return client.http.our_state is h11.DONE
+
+    async def _state(self) -> dict[str, object]:
+        captured = {"capture": self._captures.counts()} if self._captures else {}
+        return {**await self._servers.state(), **captured}
 
     async def _head(self, client: Peer, wait_s: float) -> Any:
         """Return a request, or that the client has closed; raise `Refused` for a slow one."""
@@ -378,6 +351,19 @@ class Front:
 
     async def _pass_on(self, client: Peer, request: Any, body: bytearray) -> None:
         """Send a request to a server and its answer to the client."""
+        kept = None
+        if self._captures is not None:
+            method, path = bytes(request.method), bytes(request.target)
+            kept = self._captures.begin(method, path, dict(request.headers), body)
+        try:
+            await self._pass_answer(client, request, body, kept)
+        finally:
+            if kept is not None:
+                kept.close()
+
+    async def _pass_answer(
+        self, client: Peer, request: Any, body: bytearray, kept: KeptAnswer | None
+    ) -> None:
         async with self._servers.connected() as server:
             try:
                 with contextlib.suppress(ConnectionError):  # it may have answered before
@@ -391,11 +377,17 @@ class Front:
                 raise Refused(502, "the server broke off before it answered") from None
             headers = [*_passed_on(answer.headers), *self._last()]
             status, reason = answer.status_code, answer.reason
+            if kept is not None:
+                kept.head(status, dict(answer.headers))
             await client.send(h11.Response(status_code=status, headers=headers, reason=reason))
             while not isinstance(event := await server.event(), h11.EndOfMessage):
                 if not isinstance(event, h11.Data):
                     raise EOFError
+                if kept is not None:
+                    kept.take(bytes(event.data))
                 await client.send(event)
+            if kept is not None:
+                kept.is_whole = True
             await client.send(h11.EndOfMessage())
 
     def _last(self, closing: bool = False) -> list[tuple[bytes, bytes]]:
@@ -432,7 +424,8 @@ def _connections() -> int:
 
 async def run(path: str, port: int, grace_s: float) -> None:
     """Serve until SIGTERM; then end what runs, within the grace."""
-    front = Front(Servers(path), _connections())
+    captures = capture_of(os.environ.get(VARIABLE, ""))
+    front = Front(Servers(path), _connections(), captures)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for one in (signal.SIGTERM, signal.SIGINT):
@@ -444,6 +437,8 @@ async def run(path: str, port: int, grace_s: float) -> None:
     end = loop.time() + grace_s
     while front.requests and loop.time() < end:
         await asyncio.sleep(_RETRY_S)
+    if captures is not None:
+        captures.close()
 
 
 if __name__ == "__main__":

@@ -196,7 +196,11 @@ class LiveCompose(ComposeDeployer):
             if there and (folder / FILE).is_file():
                 self._composer.down(folder, name)
             ApiComposer(self._engine).down(folder, name)
-            for file in (FILE, SERVERS_FILE, *(one.path for one in files_beside(name))):
+            for file in (
+                FILE,
+                SERVERS_FILE,
+                *(one.path for one in files_beside(name)),
+            ):
                 with suppress(OSError):
                     (folder / file).unlink()
         return tuple(

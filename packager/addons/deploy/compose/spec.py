@@ -7,10 +7,21 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from packager.addons.deploy.patches import NO_PATCH, Patch
+from packager.core.capture.settings import SHARE
 from packager.core.deployment import PORT
 from packager.core.errors import UsageError
 
 LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureSpec:
+    """Capture of the requests and answers of a project."""
+
+    directory: str  # absolute; of this machine
+    owner: str  # UID:GID of it, as whom the front writes
+    share: float = SHARE  # of the conversations
+    redact_file: str = ""  # absolute; program that redacts rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +40,7 @@ class ComposeSpec:
     draft_dir: str = ""
     devices: tuple[str, ...] = ()  # of this machine, by number or UUID; (): from 0 on
     grace_s: int | None = None  # until a server is killed; None: of the image
+    capture: CaptureSpec | None = None
     patch: Patch = NO_PATCH  # of `services.front` and `services.server`, which is every server
 
     def __post_init__(self) -> None:

@@ -16,6 +16,8 @@ import pytest
 
 from packager.addons.deploy.compose import front
 from packager.addons.deploy.compose.documents import files_beside
+from packager.core.capture.http import capture_of
+from packager.core.capture.settings import VARIABLE, CaptureSettings
 from tests.support.cases import cases_of
 from tests.support.free_ports import free_port
 
@@ -361,7 +363,8 @@ async def test_the_program_runs_with_python_alone(tmp_path: Path) -> None:
         use(place, name)
         port = free_port()
         words = [sys.executable, "-I", "-S", tmp_path / "front/front.py", place, str(port), "5"]
-        with subprocess.Popen(words) as running:
+        captures = CaptureSettings(directory=str(tmp_path / "rows"), share=1.0)
+        with subprocess.Popen(words, env={VARIABLE: captures.text()}) as running:
             try:
                 async with asyncio.timeout(20):
                     while True:
@@ -369,9 +372,106 @@ async def test_the_program_runs_with_python_alone(tmp_path: Path) -> None:
                             reader, writer = await asyncio.open_connection("127.0.0.1", port)
                             break
                         await asyncio.sleep(0.05)
-                writer.write(GET)
+                writer.write(chat_request())
                 assert (await heard(reader))[1] == b"a!"
                 writer.close()
             finally:
                 running.terminate()
         assert running.returncode == 0
+    assert len(list((tmp_path / "rows").rglob("*.jsonl"))) == 1
+
+
+CHAT = b'{"messages": [{"role": "user", "content": "I am jo@example.org"}]}'
+EVENT = 'data: {"choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": %s}]}\n\n'
+STREAM = (EVENT % "null" + EVENT % '"stop"').encode() + b"data: [DONE]\n\n"
+STREAMED = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
+
+
+def chat_request(*headers: bytes, path: bytes = b"/v1/chat/completions") -> bytes:
+    lines = (b"POST " + path + b" HTTP/1.1", b"Host: a", b"Content-Type: application/json")
+    more = (b"Authorization: Bearer sEcReT-of-a-client", b"Content-Length: %d" % len(CHAT))
+    return b"\r\n".join((*lines, *more, *headers)) + b"\r\n\r\n" + CHAT
+
+
+async def captured_rows(
+    folder: Path, requests: tuple[bytes, ...], answer: Answer
+) -> tuple[list[Any], dict[str, int]]:
+    """Return the rows, and the counts, that requests to a front with a capture leave."""
+    captures = capture_of(CaptureSettings(directory=str(folder / "rows"), share=1.0).text())
+    assert captures is not None
+    place = folder / "servers.json"
+    async with server(answer) as name:
+        use(place, name)
+        made = front.Front(front.Servers(str(place)), 10, captures)
+        serving = await asyncio.start_server(made.serve, "127.0.0.1", 0, limit=32768)
+        async with serving:
+            for request in requests:
+                at = serving.sockets[0].getsockname()[:2]
+                reader, writer = await asyncio.open_connection(*at)
+                with closing(writer):
+                    writer.write(request.replace(b"Host: a", b"Host: a\r\nConnection: close", 1))
+                    with suppress(EOFError, ConnectionError):
+                        await asyncio.wait_for(reader.read(), 20)
+    captures.close()
+    files = (folder / "rows").rglob("*.jsonl")
+    rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    assert "sEcReT" not in json.dumps(rows)
+    return rows, captures.counts()
+
+
+async def test_an_answered_request_becomes_one_row_without_its_headers(tmp_path: Path) -> None:
+    rows, counts = await captured_rows(tmp_path, (chat_request(),), saying(STREAMED + STREAM))
+
+    (row,) = (one["captureData"] for one in rows)
+    assert json.loads(row["endpointInput"]["data"])["messages"][0]["content"] == "I am [EMAIL]"
+    (choice,) = json.loads(row["endpointOutput"]["data"])["choices"]
+    assert choice["message"]["content"] == "hihi"
+    assert counts["rows"] == 1
+
+
+@pytest.mark.parametrize(
+    ("request_", "answer"),
+    [
+        (chat_request(), b"HTTP/1.1 401 No\r\nContent-Length: 2\r\n\r\n{}"),
+        (chat_request(), b"HTTP/1.1 500 No\r\nContent-Length: 2\r\n\r\n{}"),
+        (
+            chat_request(),
+            b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}",
+        ),
+        (chat_request(b"X-Packager-Capture: off"), STREAMED + STREAM),
+        (chat_request(path=b"/v1/embeddings"), STREAMED + STREAM),
+        (chat_request(), b""),
+    ],
+    ids=["refused", "failed", "compressed", "opted out", "no text", "no answer"],
+)
+async def test_what_is_no_answered_text_is_no_row(
+    tmp_path: Path, request_: bytes, answer: bytes
+) -> None:
+    rows, counts = await captured_rows(tmp_path, (request_,), saying(answer))
+    assert (rows, counts) == ([], {})
+
+
+async def test_a_cut_answer_is_marked_as_such(tmp_path: Path) -> None:
+    cut = b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n" + STREAM[:40]
+    rows, _ = await captured_rows(tmp_path, (chat_request(),), saying(cut))
+    assert [one["eventMetadata"]["answerBrokeOff"] for one in rows] == [True]
+
+
+async def test_a_capture_that_cannot_be_written_loses_no_request(tmp_path: Path) -> None:
+    (tmp_path / "rows").write_text("no folder")
+    settings = CaptureSettings(directory=str(tmp_path / "rows"), share=1.0)
+    captures = capture_of(settings.text())
+    assert captures is not None
+    place = tmp_path / "servers.json"
+    async with server(saying(OK + b"a!")) as name:
+        use(place, name)
+        made = front.Front(front.Servers(str(place)), 10, captures)
+        serving = await asyncio.start_server(made.serve, "127.0.0.1", 0, limit=32768)
+        async with serving:
+            reader, writer = await asyncio.open_connection(*serving.sockets[0].getsockname()[:2])
+            with closing(writer):
+                for _ in range(50):
+                    writer.write(chat_request())
+                    assert (await heard(reader))[1] == b"a!"
+    captures.close()
+    assert captures.counts() == {"dropped-not-written": 50}

@@ -15,7 +15,7 @@ import yaml
 from packager.addons.deploy.compose.composers import container_options
 from packager.addons.deploy.compose.deployer import ComposeDeployer
 from packager.addons.deploy.compose.documents import config_digest, parse_document, server_services
-from packager.addons.deploy.compose.spec import ComposeSpec
+from packager.addons.deploy.compose.spec import CaptureSpec, ComposeSpec
 from packager.addons.deploy.patches import parse_patch
 from packager.catalog.instances import find_instance
 from packager.core.errors import UsageError
@@ -179,3 +179,31 @@ def test_what_a_patch_adds_beyond_the_docker_api_is_refused(part: dict[str, Any]
 
     with pytest.raises(UsageError, match="not done through the Docker API"):
         container_options(parse_document(text), "server-a1", "p", Path("/"), {})
+
+
+def test_a_front_that_captures_writes_as_the_owner_of_the_directory() -> None:
+    capture = CaptureSpec(
+        directory="/srv/$rows", owner="7:8", share=0.25, redact_file="/srv/redact.py"
+    )
+    wanted = ComposeSpec(capture=capture)
+    files = rendered(wanted=wanted)
+    document = parse_document(files["compose.yaml"])
+    front = document["services"]["front"]
+
+    assert front["user"] == "7:8"
+    assert json.loads(front["environment"]["PACKAGER_CAPTURE"]) == {
+        "command": "/packager-redact",
+        "directory": "/packager-capture",
+        "name": "my-model/all",
+        "share": 0.25,
+    }
+    options = container_options(document, "front", "p", Path("/state/p"), {})
+    assert options["host"]["binds"] == [
+        "/state/p/front:/front:ro",
+        "/srv/$rows:/packager-capture:rw",
+        "/srv/redact.py:/packager-redact:ro",
+    ]
+    assert options["container"]["user"] == "7:8"
+    assert "front/packager/core/capture/recorder.py" in files
+    assert "capture" not in rendered()["compose.yaml"]
+    jsonschema.Draft7Validator(SCHEMA).validate(yaml.safe_load(files["compose.yaml"]))
