@@ -17,6 +17,18 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 
+# Names of 0.2.0, taken for one more version.
+EARLIER = {"list": "ls", "remove": "rm", "delete": "rm"}
+
+
+class ShortNames(click.Group):
+    """Lists and removes with `ls` and `rm`, as docker does; takes the earlier names too."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command of today's or an earlier name, or None."""
+        return super().get_command(ctx, EARLIER.get(cmd_name, cmd_name))
+
+
 class LazyGroup(click.Group):
     """Loads a command's module only when the command is run.
 

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 import click
 
 from packager.cli.addons import Rows
-from packager.cli.lazy import LazyGroup
+from packager.cli.lazy import LazyGroup, ShortNames
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.shared_options import format_option
 from packager.cli.terminal import note, print_json, print_line, print_value
 from packager.images.bases.embedded import BASES, build_base, find_built
 
 
-class BaseGroup(LazyGroup):
+class BaseGroup(ShortNames, LazyGroup):
     """The commands about bases."""
 
     takes_added = "base"
@@ -24,7 +24,7 @@ class BaseGroup(LazyGroup):
                 "packager.cli.commands.base:base_build",
                 "Build a serving base; print its digest.",
             ),
-            "list": (
+            "ls": (
                 "packager.cli.commands.base:base_list",
                 "List the serving bases and where the built ones are.",
             ),
@@ -53,13 +53,13 @@ def base_build(name: str, progress: str, quiet: bool) -> None:
     print_value(digest)
 
 
-@click.command("list")
+@click.command("ls")
 @format_option
 def base_list(output_format: str) -> None:
     """List the serving bases and where the built ones are.
 
     \b
-    packager base list
+    packager base ls
     """
     places = {name: find_built(name) for name in BASES}
     if output_format == "json":

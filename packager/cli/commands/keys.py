@@ -8,13 +8,14 @@ from typing import Any
 
 import click
 
+from packager.cli.lazy import ShortNames
 from packager.cli.shared_options import format_option
 from packager.cli.terminal import note, print_json, print_line, print_text
 from packager.cli.wiring.keys import KINDS, key_rows
 from packager.cli.wiring.signing import image_key_place, signer_for
 
 
-@click.group()
+@click.group(cls=ShortNames)
 def keys() -> None:
     """List, make and explain the keys that prove images, layers and cached results.
 
@@ -25,13 +26,13 @@ def keys() -> None:
     """
 
 
-@keys.command(name="list")
+@keys.command("ls")
 @format_option
 def list_(output_format: str) -> None:
     """List the keys of this user: what they are for, where they are, their ids.
 
     \b
-    packager keys list
+    packager keys ls
     """
     rows = list(key_rows(os.environ))
     if output_format == "json":

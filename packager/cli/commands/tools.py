@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from packager.cli.lazy import ShortNames
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.shared_options import format_option
 from packager.cli.terminal import print_json, print_line, print_lines, print_result, warn
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from packager.optimize.steps.tools.environments import Environments, Installed
 
 
-@click.group()
+@click.group(cls=ShortNames)
 def tools() -> None:
     """Install, list and remove the tools that steps run.
 
@@ -40,13 +41,13 @@ build_option = click.option(
 )
 
 
-@tools.command("list")
+@tools.command("ls")
 @format_option
 def list_(output_format: str) -> None:
     """List the tools, which environments they have, and which of these steps here take.
 
     \b
-    packager tools list
+    packager tools ls
     """
     settings = Settings()
     environments = environments_for(settings)
@@ -115,18 +116,18 @@ def install(name: str, allow_unhashed: bool, build: Build, progress: str, quiet:
     print_line(str(python))
 
 
-@tools.command()
+@tools.command("rm")
 @click.argument("name")
 def remove(name: str) -> None:
     """Remove every environment of a tool, outdated ones too; print where they were.
 
     \b
-    packager tools remove llmcompressor
+    packager tools rm llmcompressor
     """
     removed = environments_for(Settings()).remove(name)
     if not removed:
         raise NotFound(
-            f"tool {name!r} has no environment", hint="`packager tools list` shows what there is"
+            f"tool {name!r} has no environment", hint="`packager tools ls` shows what there is"
         )
     print_lines(str(place) for place in removed)
 

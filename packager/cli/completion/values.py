@@ -76,7 +76,7 @@ BY_PLACE = {
     ("smoke", "image"): "",
     ("tools install", "name"): "tool",
     ("tools path", "name"): "tool",
-    ("tools remove", "name"): "tool",
+    ("tools rm", "name"): "tool",
     ("warm render kubernetes", "image"): "",
     ("warm tool", "name"): "tool",
 }

@@ -58,5 +58,5 @@ def second_opinion(
     except NotStrict as error:
         raise StepFailed(
             f"{TOOL} answered with something else than an opinion: {error}",
-            hint=f"install it anew: `packager tools remove {TOOL}`, then run again",
+            hint=f"install it anew: `packager tools rm {TOOL}`, then run again",
         ) from error

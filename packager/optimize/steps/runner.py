@@ -346,5 +346,5 @@ def _check_versions(step: Step, result: StepResult) -> None:
         if used != version and not (name == "python" and used.startswith(f"{version}.")):
             raise StepBroken(
                 f"step {step.name!r} used {name} {used}, its key says {version}",
-                hint=f"recreate the environment: `packager tools remove {step.tool}`",
+                hint=f"recreate the environment: `packager tools rm {step.tool}`",
             )

@@ -1,4 +1,4 @@
-"""`packager base list`."""
+"""`packager base ls`."""
 
 from __future__ import annotations
 
@@ -22,9 +22,23 @@ def test_programs_can_read_where_the_bases_are(
 ) -> None:
     monkeypatch.setattr(command, "find_built", built.get)
 
-    assert app.run(["base", "list", "--format", "json"]) == 0
+    assert app.run(["base", "ls", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == [{"name": "vllm-cpu", "place": place}]
 
-    assert app.run(["base", "list"]) == 0
+    assert app.run(["base", "ls"]) == 0
     line = capsys.readouterr().out
     assert line.startswith(f"vllm-cpu  {place or 'not built: packager base build vllm-cpu'}")
+
+
+@pytest.mark.parametrize(
+    "words", ["base list", "keys list", "tools list", "tools remove", "jobs delete"]
+)
+def test_earlier_names_are_taken_and_not_listed(
+    words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    group, earlier = words.split()
+
+    assert app.run([group, earlier, "--help"]) == 0
+    capsys.readouterr()
+    assert app.run([group, "--help"]) == 0
+    assert f"\n  {earlier} " not in capsys.readouterr().out

@@ -34,6 +34,7 @@ from packager.addons.server.sagemaker.measured import (
     state_parts,
 )
 from packager.cli.field_options import FiniteRange
+from packager.cli.lazy import ShortNames
 from packager.cli.shared_options import format_option, format_option_of
 from packager.cli.terminal import (
     note,
@@ -48,7 +49,7 @@ from packager.core.errors import PackagerError
 from packager.pipeline.records import load_record
 
 
-@click.group()
+@click.group(cls=ShortNames)
 def jobs() -> None:
     """List, follow, stop and run jobs: commands of packager in the background.
 

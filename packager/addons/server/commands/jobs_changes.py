@@ -179,7 +179,7 @@ def stop(names: tuple[str, ...], kind: str | None, output_format: str) -> None:
     _print(stopped, output_format)
 
 
-@click.command()
+@click.command("rm")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @kind_option
 @format_option
@@ -189,7 +189,7 @@ def delete(names: tuple[str, ...], kind: str | None, output_format: str) -> None
     Images and results in caches stay.
 
     \b
-    packager jobs delete night-build
+    packager jobs rm night-build
     """
     store = _store()
     found = [find_job(store, name, kind) for name in dict.fromkeys(names)]

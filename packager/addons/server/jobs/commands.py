@@ -47,7 +47,7 @@ WITHOUT_FORMAT = frozenset(
     | {("cache", name) for name in ("keygen", "trust", "unpin")}
     | {("claims", name) for name in ("export", "import")}
     | {("deploy", name, "invoke") for name in ("compose", "kserve", "kubernetes", "sagemaker")}
-    | {("tools", name) for name in ("install", "path", "remove", "schema")}
+    | {("tools", name) for name in ("install", "path", "rm", "schema")}
     | {("schema",)}
     | {("warm", name) for name in ("one", "schema", "step", "tool")}
 )

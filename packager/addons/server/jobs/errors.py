@@ -32,7 +32,7 @@ class JobExists(UsageError):
     def __init__(self, kind: str, name: str) -> None:
         super().__init__(
             f"the name {shorten(name, 80)} is that of another {kind} job",
-            hint="choose another name, or delete that job with `packager jobs delete`",
+            hint="choose another name, or delete that job with `packager jobs rm`",
         )
 
 

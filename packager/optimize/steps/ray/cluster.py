@@ -24,7 +24,7 @@ def nodes_differ(tool: str, first: str, second: str, what: str) -> Unavailable:
     return Unavailable(
         f"nodes {first} and {second} have other versions of tool {tool!r}: {what}",
         hint="install the same version of packager on both, and recreate the environment "
-        f"on one: `packager tools remove {tool}`",
+        f"on one: `packager tools rm {tool}`",
         code="NodesDiffer",
     )
 

@@ -39,7 +39,7 @@ def tool_differs(step: Step, what: str) -> PackagerError:
     return PackagerError(
         f"tool {step.tool!r} of this node is another than the one of the key: {what}",
         hint="install the same version of packager on every node, and make the tool's "
-        f"environment anew: `packager tools remove {step.tool}`",
+        f"environment anew: `packager tools rm {step.tool}`",
         code="ToolDiffers",
         exit_code=65,
     )

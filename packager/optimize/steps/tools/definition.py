@@ -203,7 +203,7 @@ def read_tool(name: str, directory: Path, helper: Path) -> ToolDefinition:
         raise NotFound(
             f"there is no tool {name!r}",
             hint=guessed(
-                name, _tools_beside(directory), "`packager tools list` shows those that there are"
+                name, _tools_beside(directory), "`packager tools ls` shows those that there are"
             ),
         )
     try:

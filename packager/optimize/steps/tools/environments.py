@@ -161,7 +161,7 @@ class Environments:
         if lender := self._lender(name):
             raise UsageError(
                 f"tool {name!r} runs in the environment of {lender!r}",
-                hint=f"remove that: `packager tools remove {lender}`",
+                hint=f"remove that: `packager tools rm {lender}`",
             )
         removed = []
         for found in self.installed():

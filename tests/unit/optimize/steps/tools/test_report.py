@@ -1,4 +1,4 @@
-"""`packager tools list`: which environments there are, and which of them steps take."""
+"""`packager tools ls`: which environments there are, and which of them steps take."""
 
 from __future__ import annotations
 
