@@ -17,7 +17,7 @@ from packager.api.requests import (
     texts_of,
 )
 from packager.cli.wiring.builds import services_for
-from packager.cli.wiring.settings import Settings, parse_output
+from packager.cli.wiring.settings import PolicyChoice, Settings, parse_output
 from packager.core.errors import UsageError
 from packager.core.events import EventSink, StagesEvent
 from packager.core.image import ImageRef
@@ -57,7 +57,8 @@ def build(
     request = make_api_request(model, instance, fields, outputs)
     if not outputs:
         raise UsageError("no output is given", hint="name one, such as output='oci:DIR'")
-    return pipeline.build(request, services_for(api_settings(request, progress)))
+    settings = replace(api_settings(request, progress), policy=PolicyChoice(is_enforced=True))
+    return pipeline.build(request, services_for(settings))
 
 
 def push(
@@ -85,7 +86,14 @@ def push(
         raise UsageError("no destination is given", hint="name one, such as 'HOST/NAME:TAG'")
     on_event = events_to(progress)
     on_event(StagesEvent(stages=("image", "layers", "publish")))
-    tools = image_services_for(Settings(outputs=targets, on_event=on_event, on_warning=log.warning))
+    tools = image_services_for(
+        Settings(
+            outputs=targets,
+            on_event=on_event,
+            on_warning=log.warning,
+            policy=PolicyChoice(is_enforced=True),
+        )
+    )
     found = tools.open(parse_output(source), parse_platform(platform))
     written, _ = copy_image(
         found,

@@ -50,6 +50,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Image": (
         *("--weights", "--max-layer-size", "--layer-order", "--compression", "--layer-format"),
         *("--base-files", "--verify", "--sbom", "--no-sbom", "--sign"),
+        *("--policy", "--no-policy"),
     ),
     "Load": (
         *("--concurrency", "--rate", "--arrivals", "--requests", "--duration", "--warm-up"),

@@ -89,6 +89,40 @@ def registry_options(command: Command) -> Command:
     return insecure(authority(command))
 
 
+def _keep_policy(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+    """Keep what one of both options says; either of them has the command hold a policy."""
+    from packager.cli.wiring.settings import CHOSEN_POLICY, PolicyChoice
+
+    said = context.meta.setdefault("packager.policy", {})
+    said[parameter.name] = value
+    file, skipped = said.get("policy_file"), bool(said.get("no_policy"))
+    if file and skipped:
+        raise UsageError("--policy and --no-policy exclude each other", hint="leave one out")
+    token = CHOSEN_POLICY.set(PolicyChoice(is_enforced=True, file=file, is_skipped=skipped))
+    context.call_on_close(lambda: CHOSEN_POLICY.reset(token))
+
+
+def policy_options(command: Command) -> Command:
+    """Add the options of commands that hold images and models to a policy."""
+    file = click.option(
+        "--policy",
+        "policy_file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        expose_value=False,
+        callback=_keep_policy,
+        help="Use only what this policy lets pass; by default your own, where there is one.",
+    )
+    none = click.option(
+        "--no-policy",
+        is_flag=True,
+        expose_value=False,
+        callback=_keep_policy,
+        help="Skip the policy this once, which is recorded.",
+    )
+    return file(none(command))
+
+
 def image_options(command: Command) -> Command:
     """Add the options of commands that open images."""
     platform = click.option(

@@ -33,6 +33,8 @@ class OpenImage:
     offered: tuple[str, ...] = ()  # platforms, if the reference is to several images
     claims: tuple[Claim, ...] = ()  # about its layers, proven with the key at hand
     read_attached: ReadAttached = lambda _type, _warn: iter(())
+    index: str = ""  # digest of the index that the name refers to, which lists the image
+    read_index_attached: ReadAttached = lambda _type, _warn: iter(())
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -55,6 +57,13 @@ class OpenImage:
         Anyone with push access may attach: the content is an unproven claim.
         """
         return tuple(self.read_attached(artifact_type, on_warning))
+
+    def signed_of(self, on_warning: Warn) -> dict[str, tuple[Attached, ...]]:
+        """Return what is attached to the image, and to the index that names it, by digest."""
+        found = {self.image.digest: tuple(self.read_attached("", on_warning))}
+        if self.index:
+            found[self.index] = tuple(self.read_index_attached("", on_warning))
+        return found
 
 
 def open_layout(target: LayoutTarget, platform: Platform) -> OpenImage:
@@ -93,15 +102,22 @@ def open_registry_image(
         for document in fetch_claims(client, target.image.repository, image.digest, key.id):
             if judge(document, key, name) == "proven":
                 claims.update(document.claims)
+
+    def attached_to(digest: str) -> ReadAttached:
+        repository = target.image.repository
+        return lambda kind, warn: fetch_attached(
+            clients.at(target.image.host), repository, digest, kind, warn
+        )
+
     return OpenImage(
         image=image,
         claims=tuple(sorted(claims)),
         locate=lambda descriptor: registry_blob(name, descriptor.digest, descriptor.size),
         mount_from=name,
         offered=found.offered,
-        read_attached=lambda kind, warn: fetch_attached(
-            clients.at(target.image.host), target.image.repository, image.digest, kind, warn
-        ),
+        read_attached=attached_to(image.digest),
+        index=found.index,
+        read_index_attached=attached_to(found.index),
     )
 
 
@@ -115,4 +131,6 @@ def _from_layout(reference: str, layout: LayoutTarget, platform: Platform) -> Op
         mount_from=found.mount_from,
         offered=found.offered,
         read_attached=found.attached,
+        index=found.index,
+        read_index_attached=found.index_attached,
     )

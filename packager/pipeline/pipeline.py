@@ -153,5 +153,5 @@ def _describe(
     digest_of = passed_digests(written, services)
     return {
         MEDIA_CYCLONEDX: cyclonedx_document(make_sbom(assembled, written, services)),
-        MEDIA_IN_TOTO: make_provenance(assembled, record, digest_of),
+        MEDIA_IN_TOTO: make_provenance(assembled, record, digest_of, services.policy),
     }

@@ -28,7 +28,9 @@ _LEFT_OUT = {"outputs", "trust_roots", *RUNNING, *MEASURING}
 DigestOf = Callable[[Blob, str], str]
 
 
-def make_provenance(assembled: Assembled, record: BuildRecord, digest_of: DigestOf) -> bytes:
+def make_provenance(
+    assembled: Assembled, record: BuildRecord, digest_of: DigestOf, policy: str = ""
+) -> bytes:
     """Return the statement about what the record names."""
     told = published(record)
     facts = assembled.planned.facts
@@ -38,7 +40,7 @@ def make_provenance(assembled: Assembled, record: BuildRecord, digest_of: Digest
         "buildDefinition": {
             "buildType": BUILD_TYPE,
             "externalParameters": {"request": request},
-            "internalParameters": _internal(told),
+            "internalParameters": _internal(told) | ({"policy": policy} if policy else {}),
             "resolvedDependencies": list(_dependencies(assembled, told, digest_of)),
         },
         "runDetails": {

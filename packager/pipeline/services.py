@@ -65,6 +65,7 @@ class BuildServices(StepServices):
     # things; a failure is a warning, unless what failed is required.
     attach: Callable[[BuildRecord, SealedImage, Documents], None] = lambda _record, _image, _: None
     with_sbom: bool = True
+    policy: str = ""  # what provenance says of it: a digest, or that it was skipped
     # The SHA-256 of a file, or what its source states; "" where that takes reading it.
     digest_of: Callable[[Blob, str], str] = lambda _blob, stated: stated
     read_small: Callable[[ModelFile], bytes] = lambda _: b""  # a model card; empty if unreadable

@@ -25,6 +25,7 @@ from packager.cli.shared_options import (
     format_option,
     load_measured,
     measured_option,
+    policy_options,
     registry_options,
 )
 from packager.cli.terminal import (
@@ -65,6 +66,7 @@ from packager.pipeline.records import load_record
     help="Write the image into Docker under this name: the same as --output docker:NAME:TAG.",
 )
 @registry_options
+@policy_options
 @click.option(
     "--record",
     "record_file",

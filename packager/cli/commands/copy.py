@@ -9,7 +9,7 @@ import click
 
 from packager.cli.plugins.tables import SINKS
 from packager.cli.progress import progress_options, shown_progress
-from packager.cli.shared_options import format_option, image_options
+from packager.cli.shared_options import format_option, image_options, policy_options
 from packager.cli.terminal import note, note_lines, print_json, print_value, warn
 from packager.cli.wiring.images import image_services_for
 from packager.cli.wiring.outputs import refuse_trees
@@ -45,6 +45,7 @@ sign_option = click.option(
 @view_option
 @sign_option
 @image_options
+@policy_options
 @progress_options
 @format_option
 def copy(
@@ -105,6 +106,7 @@ def copy(
 @view_option
 @sign_option
 @image_options
+@policy_options
 @progress_options
 @format_option
 @click.pass_context

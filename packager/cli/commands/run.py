@@ -43,7 +43,12 @@ from packager.cli.run.starting import (
     container_of_model,
     start,
 )
-from packager.cli.shared_options import catalog_option, format_option, registry_options
+from packager.cli.shared_options import (
+    catalog_option,
+    format_option,
+    policy_options,
+    registry_options,
+)
 from packager.cli.terminal import note_lines, print_json, print_lines, print_text, warn
 from packager.cli.wiring.settings import Settings
 from packager.core.command_line import flag_of
@@ -83,6 +88,7 @@ _NOT_HERE = ("model", "outputs", "weights")  # of a request: the argument, or fo
 @request_file_option
 @jumpstart_option
 @registry_options
+@policy_options
 @catalog_option
 @cache_options
 @progress_options

@@ -29,6 +29,8 @@ class PackagedImage:
     model: str  # the name that clients send
     instance: str  # that it was planned for
     grace_s: int
+    id: str = ""
+    digests: tuple[str, ...] = ()  # `HOST/REPOSITORY@DIGEST`, of registries that it came from
 
 
 def find_packaged(engine: Any, text: str, state_dir: Path) -> PackagedImage:
@@ -56,6 +58,8 @@ def find_packaged(engine: Any, text: str, state_dir: Path) -> PackagedImage:
         model=labels.get("org.opencontainers.image.title", ""),
         instance=labels.get("dev.packager.instance", LOCAL),
         grace_s=(runtime.grace_s if runtime else None) or PLATFORM_GRACE_S,
+        id=str(found.id),
+        digests=tuple(map(str, found.attrs.get("RepoDigests") or ())),
     )
 
 

@@ -16,6 +16,7 @@ from packager.cli.run.report import Serving
 from packager.cli.run.serving import wait_until_ready
 from packager.cli.wiring.bases import build_missing_base
 from packager.cli.wiring.builds import parse_model_reference, services_for
+from packager.cli.wiring.policies import check_running
 from packager.cli.wiring.settings import Settings, settings_for, state_dir
 from packager.core.errors import UsageError
 from packager.core.events import EventSink, StepEvent, StepState, followed_by
@@ -57,6 +58,7 @@ def container_of_image(
 ) -> ContainerSpec:
     """Return the container of an image that is there."""
     image = find_packaged(engine, text, state_dir(os.environ))
+    is_held = check_running(image.name, image.digests, settings)
     services = services_for(settings)
     here, wished = services.find_instance(LOCAL), services.find_instance(image.instance)
     if reason := why_not_here(wished, here):
@@ -65,7 +67,8 @@ def container_of_image(
     check_free(engine, name, asked.port)
     return ContainerSpec(
         name=name,
-        image=image.name,
+        # What was looked at is what is started: a name may mean another image by then.
+        image=image.id if is_held else image.name,
         model=image.model,
         port=asked.port,
         env=asked.env,

@@ -8,6 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from packager.cli.wiring.outputs import attach_to_all, traits_of
+from packager.cli.wiring.policies import stated_policy
 from packager.cli.wiring.settings import Settings, digests_file
 from packager.cli.wiring.signing import signed, signer_for, statements_of
 from packager.core.errors import PackagerError, UsageError
@@ -73,6 +74,7 @@ def with_documents(
             record, image, documents, sinks, settings
         ),
         with_sbom=keeps_documents(settings),
+        policy=stated_policy(settings),
         digest_of=lambda blob, stated: known_digest(blob, stated, index()),
         read_small=lambda file: read_small(file, reader),
     )

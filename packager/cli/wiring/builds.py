@@ -316,6 +316,10 @@ def _find_base(
             f"the record was made with {repeat.base.digest or 'an empty base'}",
             hint="restore the recorded base, or build without --from-record",
         )
+    if settings.policy.is_enforced:
+        from packager.cli.wiring.policies import check_base
+
+        check_base(target, platform, base.digest, settings)
     return base
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from packager.cli.plugins.contexts import ReadContext
 from packager.cli.wiring.attached import sign_everywhere
 from packager.cli.wiring.bases import layer_reader
-from packager.cli.wiring.opened import open_with_event
 from packager.cli.wiring.outputs import (
     attach_to_all,
     refuse_trees,
@@ -19,6 +18,7 @@ from packager.cli.wiring.outputs import (
     traits_of,
     write_out,
 )
+from packager.cli.wiring.policies import open_allowed
 from packager.cli.wiring.registries import RegistryBlobs, registry_clients
 from packager.cli.wiring.settings import Settings, digests_file
 from packager.core.image import Attached, ImageSpec, Platform, SealedImage, Written
@@ -60,7 +60,7 @@ def image_services_for(settings: Settings) -> ImageServices:
     keys = context.claim_keys() if any(sink.keeps_claims for sink in sinks) else None
     read = ReadContext(clients=clients, claim_key=keys.find() if keys else None)
     return ImageServices(
-        open=lambda target, platform: open_with_event(target, platform, read, settings.on_event),
+        open=lambda target, platform: open_allowed(target, platform, read, settings),
         files=lambda opened: layer_reader(settings, reader, unproven=True).tree_of(
             opened.image.reference, opened.layers
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +30,19 @@ EPOCH = "1970-01-01T00:00:00Z"
 
 
 SbomPolicy = Literal["attached", "required", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChoice:
+    """Which policy images and models are held to: a file, or the user's own where there is one."""
+
+    is_enforced: bool = False  # by commands that use images; not by those that show them
+    file: Path | None = None
+    is_skipped: bool = False
+
+
+_NO_POLICY = PolicyChoice()
+CHOSEN_POLICY: ContextVar[PolicyChoice] = ContextVar("policy", default=_NO_POLICY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +76,7 @@ class Settings:
     verify: bool = False  # read every layer, whatever is known of it
     sign: str = ""  # private key that signs images: a file, env://NAME, awskms://…
     sbom: SbomPolicy = "attached"  # `required`: a build fails where an output does not keep it
+    policy: PolicyChoice = field(default_factory=CHOSEN_POLICY.get)
     repeat: BuildRecord | None = None  # the record this build must reproduce
     on_event: EventSink = ignore
     on_warning: Callable[[str], None] = ignore

@@ -61,15 +61,30 @@ class LayoutImage:
     entries: tuple[Mapping[str, Any], ...] = ()  # of `index.json`
     entry: Mapping[str, Any]  # the image's
 
+    @property
+    def index(self) -> str:
+        """Return the digest of the index that lists the image; "" without one."""
+        digest = str(self.entry.get("digest"))
+        return "" if digest == sha256(self.manifest) else digest
+
     def attached(
         self, artifact_type: str = "", on_warning: Callable[[str], None] = ignore
     ) -> Iterator[Attached]:
         """Yield what is attached to the image; warn of what cannot be read."""
+        return self._attached_to(sha256(self.manifest), artifact_type, on_warning)
 
+    def index_attached(
+        self, artifact_type: str, on_warning: Callable[[str], None]
+    ) -> Iterator[Attached]:
+        """Yield what is attached to the index that lists the image."""
+        return self._attached_to(self.index, artifact_type, on_warning)
+
+    def _attached_to(
+        self, subject: str, artifact_type: str, on_warning: Callable[[str], None]
+    ) -> Iterator[Attached]:
         def read(digest: str, most: int) -> bytes:
             return _checked(self.root, digest, most)
 
-        subject = sha256(self.manifest)
         yield from read_attached(self.entries, self.entry, subject, artifact_type, read, on_warning)
 
     @property

@@ -12,6 +12,7 @@ from packager.images.oci import (
     is_index,
     parse_base,
     parse_manifest,
+    sha256,
 )
 from packager.images.registry.clients import RegistryClients
 from packager.images.registry.reader import registry_blob
@@ -52,6 +53,7 @@ class RegistryImage:
     manifest: bytes
     config: bytes
     offered: tuple[str, ...] = ()  # platforms, if the name refers to several images
+    index: str = ""  # digest of what lists them
 
 
 def read_documents(
@@ -62,11 +64,13 @@ def read_documents(
     client = clients.at(parsed.host)
     manifest = client.get_manifest(parsed.repository, parsed.pointer).data
     offered: tuple[str, ...] = ()
+    index = ""
     if is_index(target.text, manifest):
+        index = sha256(manifest)
         offered = offered_platforms(manifest)
         chosen = choose_platform(manifest, platform)
         manifest = client.get_manifest(parsed.repository, chosen.digest).data
     config = parse_manifest(target.text, manifest).config
     limit = min(config.size, LONGEST_DOCUMENT)
     data = client.get_blob(parsed.repository, config.digest, limit)
-    return RegistryImage(manifest=manifest, config=data, offered=offered)
+    return RegistryImage(manifest=manifest, config=data, offered=offered, index=index)

@@ -6,6 +6,11 @@ Source: huggingface.co/docs/hub/repositories-licenses and spdx.org/licenses (202
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
 from packager.images.sbom.components import LicenseClaim
 
 _WORDS = """
@@ -53,3 +58,56 @@ def _address(link: str) -> str:
 def is_spdx_id(text: str) -> bool:
     """Return whether a text is one of the ids that cards use; the list has others, too."""
     return text in _SPDX
+
+
+def stated_licences(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield each part of an SBOM with a licence that it states, also of what it was made from."""
+    metadata = document.get("metadata")
+    subject = metadata.get("component") if isinstance(metadata, dict) else None
+    waiting = [subject, *_objects(document.get("components"))]
+    while waiting:
+        one = waiting.pop(0)
+        if not isinstance(one, dict):
+            continue
+        for entry in _objects(one.get("licenses")):
+            claim = entry.get("license")
+            named = claim if isinstance(claim, dict) else {}
+            word = named.get("id") or named.get("name") or entry.get("expression")
+            if isinstance(word, str) and word:
+                yield str(one.get("bom-ref", "")), word
+        pedigree = one.get("pedigree")
+        waiting += _objects(one.get("components"))
+        waiting += _objects(pedigree.get("ancestors")) if isinstance(pedigree, dict) else []
+
+
+def denied_licences(document: Mapping[str, Any], denied: Iterable[str]) -> list[str]:
+    """Return `PART: LICENCE` of each licence of an SBOM that a pattern denies."""
+    patterns = tuple(denied)
+    return [
+        f"{ref}: {word}" for ref, word in stated_licences(document) if is_denied(word, patterns)
+    ]
+
+
+def is_denied(licence: str, patterns: Iterable[str]) -> bool:
+    """Return whether a licence, or what an expression leaves no other choice than, is denied."""
+    wanted = [one.lower() for one in patterns]
+    if "(" in licence:
+        words = [one for one in re.split(r"[()\s]+", licence) if one not in ("", *_OPERATORS)]
+        return any(_is_word_denied(one, wanted) for one in words)
+    choices = licence.split(" OR ")
+    return all(
+        any(_is_word_denied(one, wanted) for one in re.split(r" AND | WITH ", choice))
+        for choice in choices
+    )
+
+
+_OPERATORS = ("AND", "OR", "WITH")
+
+
+def _is_word_denied(word: str, patterns: Iterable[str]) -> bool:
+    text = word.strip().lower()
+    return any(fnmatchcase(text, one) for one in patterns)
+
+
+def _objects(value: object) -> list[Any]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []

@@ -77,15 +77,21 @@ class PublicKey:
 def check_proven(
     name: str,
     digest: str,
-    artifacts: Iterable[Attached],
+    attached: Mapping[str, Iterable[Attached]],
     keys: Sequence[PublicKey],
     wanted: Collection[str] = (SIGNED,),
 ) -> tuple[SignedStatement, ...]:
     """Return what the keys have proven of the image with this digest.
 
+    `attached` has what is at each digest that stands for it: its own, and that of its index.
+
     Raises `ModelRefused` where a wanted type of predicate is not among it.
     """
-    found = tuple(find_proofs(digest, artifacts, keys))
+    found = tuple(
+        proof
+        for subject, artifacts in attached.items()
+        for proof in find_proofs(subject, artifacts, keys)
+    )
     missing = [kind for kind in wanted if kind not in {one.predicate_type for one in found}]
     if missing:
         places = ", ".join(repr(key.place) for key in keys)

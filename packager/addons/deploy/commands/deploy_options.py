@@ -13,7 +13,7 @@ from packager.addons.deploy.checks import refuse_odd_image
 from packager.addons.deploy.patches import MAX_BYTES, NO_PATCH, Patch, parse_patch
 from packager.addons.deploy.wiring.deploy import DeployOptions, find_deployment
 from packager.cli.field_options import FiniteRange, Option, add_options
-from packager.cli.shared_options import Command, image_options, take_rate
+from packager.cli.shared_options import Command, image_options, policy_options, take_rate
 from packager.cli.terminal import note, print_json, print_line, print_text, print_value
 from packager.cli.wiring.settings import Settings
 from packager.core.deployment import Applied, Change, Deployment, DeployStatus, RenderedFiles
@@ -68,6 +68,7 @@ _SUBJECT: tuple[Option, ...] = (
         help="How fast a node pulls and unpacks, as 300MB or 10Gbit a second; for predicted times.",
     ),
     image_options,
+    policy_options,
 )
 # The argument IMAGE and the options that say what is deployed; see `take_deployment`.
 subject_options = add_options(_SUBJECT)

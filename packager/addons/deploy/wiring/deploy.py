@@ -74,18 +74,39 @@ def find_subject(text: str, platform: Platform, settings: Settings, pulled: str 
     A record of this machine is taken before one that is attached, which is a claim.
     """
     if Path(text).is_file():
-        return _of_record(load_record(Path(text)), text, platform, settings, pulled)
+        found = _of_record(load_record(Path(text)), text, platform, settings, pulled)
+        _check_policy(text, found, pulled, settings)
+        return found
     target = parse_output(text)
     opened = image_services_for(settings).open(target, platform)
     where = pulled or (_pinned(target, opened) if isinstance(target, RegistryTarget) else "")
     if target.scheme == ENGINE:
         where = pulled or target.rest
-    return Subject(
+    found = Subject(
         reference=text,
         pulled=where,
         record=_record_of(opened, settings.environment, engine_digests(target)),
         image=opened.image,
     )
+    _check_policy(text, found, pulled, settings)
+    return found
+
+
+def _check_policy(text: str, found: Subject, pulled: str, settings: Settings) -> None:
+    """Refuse what the policy cannot have been held to: an image that nodes find by another name."""
+    from packager.cli.wiring.policies import policy_of
+    from packager.images.signatures.policy import not_allowed
+
+    if not settings.policy.is_enforced or settings.policy.is_skipped:
+        return
+    policy = policy_of(settings, text)
+    if policy is None:
+        return
+    if found.image is None:
+        raise not_allowed(text, "its image is not there to be verified", policy.place)
+    if pulled and not pulled.endswith(f"@{found.image.digest}"):
+        reason = f"nodes pull {pulled!r}, which names no digest: add @{found.image.digest}"
+        raise not_allowed(text, reason, policy.place)
 
 
 def engine_digests(target: ImageTarget) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from packager.addons.nodes.mounts.mounts import (
 from packager.addons.nodes.mounts.report import mount_document, mounts_report
 from packager.addons.nodes.wiring.node_caches import node_image_services_for
 from packager.cli.progress import progress_options, shown_progress
-from packager.cli.shared_options import format_option, image_options
+from packager.cli.shared_options import format_option, image_options, policy_options
 from packager.cli.terminal import note, print_json, print_result, print_value
 from packager.cli.wiring.settings import Settings, parse_output
 from packager.core.errors import UsageError
@@ -46,6 +46,7 @@ _directory = click.Path(path_type=Path)
 )
 @click.option("--list", "list_", is_flag=True, help="List what is mounted.")
 @image_options
+@policy_options
 @progress_options
 @format_option
 def mount(

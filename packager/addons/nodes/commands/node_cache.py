@@ -10,7 +10,7 @@ from packager.addons.nodes.commands.node_options import layers_option, node_serv
 from packager.addons.nodes.node_cache.fill import FillOptions, fill_node_cache
 from packager.addons.nodes.node_cache.report import node_cache_document, node_cache_lines
 from packager.cli.progress import progress_options, shown_progress
-from packager.cli.shared_options import format_option, image_options
+from packager.cli.shared_options import format_option, image_options, policy_options
 from packager.cli.terminal import note_lines, print_json, print_value
 from packager.cli.wiring.settings import parse_output
 from packager.core.events import StagesEvent
@@ -38,6 +38,7 @@ from packager.images.selection import LayerChoice
     help="Layers that are read at the same time.",
 )
 @image_options
+@policy_options
 @progress_options
 @format_option
 def node_cache(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from packager.cli.plugins.contexts import ReadContext
-from packager.cli.wiring.opened import open_with_event
+from packager.cli.wiring.policies import open_allowed
 from packager.cli.wiring.registries import RegistryBlobs, registry_clients
 from packager.cli.wiring.settings import Settings, digests_file, state_dir
 from packager.core.image import Platform
@@ -33,7 +33,7 @@ def node_image_services_for(settings: Settings) -> NodeImageServices:
     read = ReadContext(clients=clients)
 
     return NodeImageServices(
-        open=lambda target, platform: open_with_event(target, platform, read, settings.on_event),
+        open=lambda target, platform: open_allowed(target, platform, read, settings),
         reader=BlobReader((RegistryBlobs(clients),)),
         index=DigestIndex(digests_file(settings)),
         mounts=state_dir(settings.environment) / "mounts",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from docker.errors import ImageNotFound
 
-from packager.cli.run.images import PackagedImage, find_packaged
+from packager.cli.run.images import find_packaged
 from packager.core.errors import NotFound, UsageError
 from tests.support.cases import cases_of
 
@@ -42,7 +42,8 @@ def engine_with(name: str, labels: dict[str, str] | None, *digests: str) -> Any:
 def test_an_image_says_what_it_serves(tmp_path: Path) -> None:
     found = find_packaged(engine_with("tiny:1", LABELS), "docker:tiny:1", tmp_path)
 
-    assert found == PackagedImage(name="tiny:1", model="tiny-llama", instance="local", grace_s=30)
+    assert (found.name, found.model) == ("tiny:1", "tiny-llama")
+    assert (found.instance, found.grace_s) == ("local", 30)
 
 
 def test_what_build_prints_is_found_by_the_digest_of_its_name(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_each_form_alone_proves_signature_and_sbom(ours: tuple[FileSigner, Publi
 
     assert types(tuple(one for one in found if not one.tag), key) == {SIGNED, CYCLONEDX}
     assert types(tuple(one for one in found if one.tag), key) == {SIGNED, CYCLONEDX}
-    [proof, *_] = check_proven("image", IMAGE.digest, found, [key], [CYCLONEDX])
+    [proof, *_] = check_proven("image", IMAGE.digest, {IMAGE.digest: found}, [key], [CYCLONEDX])
     assert proof.key == key.place
 
 
@@ -70,7 +70,7 @@ def test_an_sbom_that_is_signed_is_no_signature(ours: tuple[FileSigner, PublicKe
     bundle = sign_image(signer, IMAGE, "host/repo", [SBOM])[1]
 
     with raises_code(ModelRefused, "NotProven", match="has no https://sigstore.dev/cosign/sign/v1"):
-        check_proven("image", IMAGE.digest, [bundle], [key])
+        check_proven("image", IMAGE.digest, {IMAGE.digest: [bundle]}, [key])
 
 
 def test_any_of_several_keys_is_enough_and_another_is_not(
