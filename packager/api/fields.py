@@ -67,6 +67,7 @@ class RequestFields(TypedDict, total=False):
     tool_call_parser: str | None
     reasoning_parser: str | None
     engine_options: Mapping[str, str] | None
+    platform: Literal["linux/amd64", "linux/arm64"] | None
     region: str | None
     trust_roots: Sequence[str] | None
     executor: Literal["local", "docker", "ray"] | None

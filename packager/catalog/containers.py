@@ -206,6 +206,7 @@ def _images(series: Mapping[str, Any]) -> Iterator[ContainerFacts]:
             targets=tuple(row.get("targets", ())),
             repository=row.get("repository", ""),
             cuda=row.get("cuda", ""),
+            platforms=tuple(row.get("platforms", ("linux/amd64",))),
         )
         yield with_host_needs(found)
 

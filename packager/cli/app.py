@@ -81,6 +81,10 @@ SECTIONS = {
             "packager.cli.commands.copy:copy",
             "Copy an image, or a view of it, byte for byte.",
         ),
+        "join": (
+            "packager.cli.commands.join:join",
+            "Write one index of images for several platforms.",
+        ),
         "sign": ("packager.cli.commands.sign:sign", "Sign an image, in both forms of cosign."),
         "verify": ("packager.cli.commands.verify:verify", "Verify who has signed an image."),
         "keys": ("packager.cli.commands.keys:keys", "List, make and explain all keys."),
@@ -153,6 +157,7 @@ ORDER = (
     "migrate",
     "push",
     "copy",
+    "join",
     "sign",
     "verify",
     "keys",

@@ -10,6 +10,7 @@ import click
 
 from packager.core.errors import UsageError
 from packager.core.image import Platform
+from packager.core.platforms import host_platform
 from packager.core.units import parse_rate
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def image_options(command: Command) -> Command:
     """Add the options of commands that open images."""
     platform = click.option(
         "--platform",
-        default=str(Platform()),
+        default=str(host_platform()),
         show_default=True,
         callback=_platform,
         metavar="OS/ARCH",

@@ -39,6 +39,7 @@ class ContainerFacts:
     cuda: str = ""  # NVIDIA only: `13.0`; "" if unknown
     least_driver: str = ""  # of NVIDIA, for that CUDA
     inference_ami: str = ""  # the AMI version that SageMaker must boot for it
+    platforms: tuple[str, ...] = ("linux/amd64",)  # that it is published or built for
     traits: EngineTraits = UNKNOWN_ENGINE  # as its family describes them; the catalog knows none
 
 

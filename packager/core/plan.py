@@ -8,7 +8,7 @@ from typing import Literal
 from packager.core.adapters import AdapterPlan
 from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding
-from packager.core.image import LayerOptions
+from packager.core.image import LayerOptions, Platform
 from packager.core.instance import Instance
 from packager.core.model import ModelProfile, ModelRef
 from packager.core.parsers import ChosenParser
@@ -161,6 +161,7 @@ class Plan(NotebookValue):
     adapters: AdapterPlan | None = None  # None: none are served
     # What the request says to those who carry the plan out.
     base: str = ""  # reference of the base image; "" where none is named or known
+    platform: Platform = field(default_factory=Platform)  # of the image
     layers: LayerOptions = field(default_factory=LayerOptions)
     quantizing: QuantizingOptions = field(default_factory=QuantizingOptions)
     evaluation: Evaluation = field(default_factory=Evaluation)

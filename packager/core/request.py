@@ -307,6 +307,9 @@ class BuildRequest(BaseModel):
     engine_options: (
         Annotated[dict[str, str], CommandOption(flag="--engine-option", metavar="KEY=VALUE")] | None
     ) = Field(default=None, description="settings of the engine itself, by its own names")
+    platform: Literal["linux/amd64", "linux/arm64"] | None = Field(
+        default=None, description="platform of the image; that of the instance by default"
+    )
     region: str | None = Field(default=None, description="AWS region of images and prices")
     trust_roots: (
         Annotated[tuple[Reference, ...], CommandOption(flag="--trust-root", metavar="DIR")] | None

@@ -46,7 +46,7 @@ def copy_image(
             "it is an artifact, not an image to run",
             hint="copy it to a registry or an oci: layout",
         )
-    return write(_described(source, image), image.sealed)
+    return write(describe_copy(source, image), image.sealed)
 
 
 def copy_attached(source: OpenImage, written: Written, attach: Attach, warn: Warn) -> int:
@@ -64,8 +64,8 @@ def copy_attached(source: OpenImage, written: Written, attach: Attach, warn: War
     return count
 
 
-def _described(source: OpenImage, image: StoredImage) -> ImageSpec:
-    """The image for sinks, which need sizes and platform in advance."""
+def describe_copy(source: OpenImage, image: StoredImage) -> ImageSpec:
+    """Return the image for sinks, which need sizes and platform in advance."""
     base = BaseImage(
         reference=image.reference,
         digest=image.digest,

@@ -15,6 +15,7 @@ from typing import Any
 
 from packager.core.errors import NotFound
 from packager.core.image import (
+    MEDIA_EROFS,
     MEDIA_INDEX,
     Descriptor,
     ImageSpec,
@@ -118,6 +119,12 @@ def forms_of(index: bytes) -> tuple[str, ...]:
     if [needs_erofs(entry) for entry in entries] != [False, True]:
         return ()
     return tuple(parse_descriptor(entry).digest for entry in entries)
+
+
+def has_file_systems(image: SealedImage) -> bool:
+    """Return whether a form of the image has layers that are file systems."""
+    layers = (layer for form in image.forms for layer in form.layers)
+    return any(layer.media_type.startswith(MEDIA_EROFS) for layer in layers)
 
 
 def describe(layer: Layer) -> Descriptor:

@@ -18,7 +18,7 @@ from packager.core.errors import (
 from packager.core.events import ignore, working
 from packager.core.facts import Facts
 from packager.core.findings import Finding, errors_in
-from packager.core.image import BaseImage, Platform
+from packager.core.image import BaseImage
 from packager.core.model import ModelFiles
 from packager.core.plan import Plan
 from packager.core.references import HubReference
@@ -309,7 +309,7 @@ def _base_of(facts: Facts, plan: Plan, services: BuildServices) -> BaseImage:
     """Return the base that is built on; for a tree, the image that its steps run in, or none."""
     is_tree = services.outputs == "trees"
     if is_tree and not plan.needs_base:
-        return services.find_base("scratch", Platform())
+        return services.find_base("scratch", plan.platform)
     container, instance = facts.container, facts.instance
     if not plan.base:
         where = f"{container.family} on {instance.name}"
@@ -323,7 +323,7 @@ def _base_of(facts: Facts, plan: Plan, services: BuildServices) -> BaseImage:
             f"no base image is known for {where}",
             hint="name one with --base, or use --base scratch for weights and configuration",
         )
-    base = services.find_base(plan.base, Platform())
+    base = services.find_base(plan.base, plan.platform)
     refuse_other_machine(base, instance)
     return base
 
@@ -333,6 +333,6 @@ def _with_base_at_hand(facts: Facts, plan: Plan, services: BuildServices) -> Fac
     if facts.base is not None or not plan.needs_base:
         return facts
     try:
-        return replace(facts, base=services.find_base(plan.base, Platform()))
+        return replace(facts, base=services.find_base(plan.base, plan.platform))
     except PackagerError:
         return facts  # the plan reports that the step's cache status is unknown

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from packager.core.errors import PlanRejected
 from packager.core.facts import ContainerFacts
 from packager.core.findings import FILES_LEFT_OUT, Finding, finding_document
+from packager.core.image import Platform
 from packager.core.parsers import ChosenParser
 from packager.core.plan import Plan
+from packager.core.processors import known_flags
 from packager.core.recipe import CacheStatus, Recipe
 from packager.core.reports.report import Bar, Pair, Share
 from packager.core.reports.text import finding_lines
@@ -100,8 +102,11 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             "device_bytes": plan.instance.device_bytes,
             "price_usd_hour": plan.instance.price_usd_hour,
             "price_basis": plan.instance.price_basis,
+            "machine": plan.instance.machine,
+            "processor": list(processor_features(plan)),
         },
         "container": _container_document(plan.container),
+        "platform": str(plan.platform),
         "served_name": plan.served_name,
         "answers_as": plan.answers_as,
         "precision": plan.precision,
@@ -187,6 +192,20 @@ def price_words(plan: Plan) -> str:
     words = plan.instance.price_basis.partition("[")[0]  # `published[F]` names its table
     basis = f" ({words})" if words else ""
     return f"${plan.usd_hour:g}/h{basis}"
+
+
+def processor_features(plan: Plan) -> tuple[str, ...]:
+    """Return what the processor is known to have of what engines choose kernels by."""
+    return tuple(sorted(known_flags(plan.instance)))
+
+
+def _platform_pair(plan: Plan) -> tuple[Pair, ...]:
+    """Return the image's platform where it is not the usual one, with the processor's features."""
+    if plan.platform == Platform():
+        return ()
+    features = processor_features(plan)
+    with_features = f", on processors with {', '.join(features)}" if features else ""
+    return (Pair("platform", f"{plan.platform}{with_features}"),)
 
 
 def _container_document(container: ContainerFacts) -> dict[str, Any]:
@@ -374,6 +393,7 @@ def decision_pairs(plan: Plan) -> tuple[Pair, ...]:
             f"{gib(instance.device_bytes)} each" + (f", {price}" if price else ""),
         ),
         Pair("container", container_words(plan.container)),
+        *_platform_pair(plan),
         Pair("serves", f"{plan.served_name!r}{_answered(plan)}, {spread_words(plan)}"),
         Pair(
             "shape",

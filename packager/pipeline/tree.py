@@ -10,7 +10,7 @@ from typing import Any
 from packager.core.artifact import Artifacts
 from packager.core.errors import PlanRejected, UsageError
 from packager.core.findings import errors_in
-from packager.core.image import Inline, ModelTree, Platform, TreeFile
+from packager.core.image import Inline, ModelTree, TreeFile
 from packager.core.plan import Plan
 from packager.core.serving import (
     ADAPTERS_DIR,
@@ -116,7 +116,7 @@ def _build(planned: Planned, plan: Plan) -> dict[str, Any]:
     """Return the record of the build, without the options that only affect images."""
     facts = planned.facts
     unused = {"weights": "mounted", "compression": None, "layer_order": None, "base_files": None}
-    base = facts.base if plan.needs_base else scratch(Platform())
+    base = facts.base if plan.needs_base else scratch(plan.platform)
     written = replace(facts, base=base, request=facts.request.model_copy(update=unused))
     found: dict[str, Any] = json.loads(make_labels(written, plan)[RECORD])
     return found
@@ -124,7 +124,7 @@ def _build(planned: Planned, plan: Plan) -> dict[str, Any]:
 
 def _image(plan: Plan) -> str:
     """Return the image that can serve the tree; "" where none is known."""
-    is_none = plan.base == scratch(Platform()).reference
+    is_none = plan.base == scratch(plan.platform).reference
     return plan.container.default_base if is_none else plan.base
 
 

@@ -16,13 +16,13 @@ from packager.core.deployment import Deployment
 from packager.core.errors import UsageError
 from packager.core.findings import Finding
 from packager.core.instance import Instance
+from packager.core.platforms import architecture_of
 from packager.core.stopping import DRAIN_S
 from packager.core.units import gib
 from packager.core.versions import version_key
 
 _IMAGE = re.compile(r"(?!.*//)[A-Za-z0-9][A-Za-z0-9._:/-]{0,500}(@sha256:[0-9a-f]{64})?", re.ASCII)
 _OF_THIS_MACHINE = ("oci:", "docker:", "dir:", "s3:")
-_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 
 
 def secret_in_file(name: str) -> UsageError:
@@ -142,7 +142,7 @@ def check_startup(deployment: Deployment, budget_s: float, *, pulls: bool) -> It
 
 
 def _architecture(deployment: Deployment) -> Iterator[Finding]:
-    machine = _ARCHITECTURES.get(deployment.instance.machine or "x86_64")
+    machine = architecture_of(deployment.instance.machine or "x86_64")
     has = deployment.platform.split("/")[1] if "/" in deployment.platform else ""
     if machine and has and machine != has:
         what = f"the image is for {has}, and {deployment.instance.name} runs {machine}"

@@ -9,9 +9,9 @@ import click
 from packager.cli.addons import Rows
 from packager.cli.lazy import LazyGroup, ShortNames
 from packager.cli.progress import progress_options, shown_progress
-from packager.cli.shared_options import format_option
+from packager.cli.shared_options import format_option, parse_platform
 from packager.cli.terminal import note, print_json, print_line, print_value
-from packager.images.bases.embedded import BASES, build_base, find_built
+from packager.images.bases.embedded import BASES, BUILDERS, build_base, find_built
 
 
 class BaseGroup(ShortNames, LazyGroup):
@@ -39,17 +39,24 @@ def base() -> None:
 
 @click.command("build")
 @click.argument("name", type=click.Choice(BASES))
+@click.option(
+    "--platform",
+    type=click.Choice(tuple(BUILDERS)),
+    help="What the base is for; this machine by default. Elsewhere no program of the base runs.",
+)
 @progress_options
-def base_build(name: str, progress: str, quiet: bool) -> None:
+def base_build(name: str, platform: str | None, progress: str, quiet: bool) -> None:
     """Build a serving base (root on Debian, a few minutes) and print its digest.
 
     Built once: the result is kept and used by `--base embedded:NAME`.
 
     \b
     packager base build vllm-cpu
+    packager base build vllm-cpu --platform linux/arm64
     """
+    wanted = parse_platform(platform) if platform else None
     with shown_progress(progress, quiet=quiet) as on_event:
-        digest = build_base(name, on_event=on_event, say=note)
+        digest = build_base(name, wanted, on_event=on_event, say=note)
     print_value(digest)
 
 
@@ -61,12 +68,18 @@ def base_list(output_format: str) -> None:
     \b
     packager base ls
     """
-    places = {name: find_built(name) for name in BASES}
+    places = {
+        (name, platform): find_built(name, parse_platform(platform))
+        for name in BASES
+        for platform in BUILDERS
+    }
     if output_format == "json":
         rows = [
-            {"name": name, "place": str(place) if place else None} for name, place in places.items()
+            {"name": name, "platform": platform, "place": str(place) if place else None}
+            for (name, platform), place in places.items()
         ]
         print_json(rows)
         return
-    for name, place in places.items():
-        print_line(f"{name}  {place or 'not built: packager base build ' + name}")
+    for (name, platform), place in places.items():
+        missing = f"not built: packager base build {name} --platform {platform}"
+        print_line(f"{name}  {platform}  {place or missing}")

@@ -21,6 +21,7 @@ from packager.catalog.instances import instances
 from packager.catalog.prices import prices
 from packager.catalog.served_architectures import read_on
 from packager.core.engine_rows import engine_rows
+from packager.core.platforms import architecture_of
 from packager.core.reports.report import Lines, Pair, Pairs, Report, one_section
 from packager.core.share import PACKAGE, share_dir
 from packager.core.version import __version__
@@ -146,7 +147,7 @@ def _shown(extra: Extra) -> str:
 
 def _architecture() -> str:
     machine = platform.machine().lower()
-    return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
+    return architecture_of(machine) or machine
 
 
 def _table(dates: Iterable[str]) -> ShippedTable:

@@ -99,7 +99,7 @@ def container_of_model(
 
     def build_image(on_event: EventSink) -> list[str]:
         whole = followed_by(on_event, *FIRST_STAGES.stages, "start")
-        build_missing_base(base, say, whole)
+        build_missing_base(base, say, whole, plan.platform)
         settings = replace(settings_for(finished), **own, on_event=followed_by(on_event, "start"))
         record = pipeline.build(finished, services_for(settings))
         return brief_lines(record)

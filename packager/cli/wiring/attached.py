@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
@@ -134,6 +134,16 @@ def sign_everywhere(
         statements = statements_of(documents, image, otherwise)
         made = signed(signer, image, sink.repository or otherwise, statements)
         sink.attach(image, (*beside, *made), required=True)
+
+
+def sign_each(
+    sinks: Sequence[ImageSink],
+    made: Callable[[str], Sequence[Attached]],
+    image: SealedImage,
+) -> None:
+    """Attach the signatures that are made for each output's repository; raise where it fails."""
+    for sink in sinks:
+        sink.attach(image, made(sink.repository), required=True)
 
 
 def read_small(file: ModelFile, reader: BlobReader) -> bytes:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from packager.cli.wiring.caches import cache_dir
 from packager.cli.wiring.settings import Settings
 from packager.core.events import Event, EventSink, StagesEvent, StepEvent
-from packager.core.image import BaseImage
+from packager.core.image import BaseImage, Platform
 
 if TYPE_CHECKING:
     from packager.images.blobs import BlobReader
@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 _EMBEDDED = "embedded:"
 
 
-def build_missing_base(reference: str, say: Callable[[str], None], on_event: EventSink) -> None:
+def build_missing_base(
+    reference: str,
+    say: Callable[[str], None],
+    on_event: EventSink,
+    platform: Platform | None = None,
+) -> None:
     """Build the base of an `embedded:` reference if it is missing; it is kept.
 
     Without root nothing is built: reading the base then fails with the command that builds it.
@@ -30,10 +35,10 @@ def build_missing_base(reference: str, say: Callable[[str], None], on_event: Eve
         return
     from packager.images.bases.embedded import BASES, build_base, find_built
 
-    if name not in BASES or find_built(name) or os.geteuid() != 0:
+    if name not in BASES or find_built(name, platform) or os.geteuid() != 0:
         return
     say(f"building the serving base {name!r}, once: some minutes and 7 GB of disk meanwhile")
-    build_base(name, on_event=_of_the_base(on_event), say=say)
+    build_base(name, platform, on_event=_of_the_base(on_event), say=say)
 
 
 def layer_reader(settings: Settings, reader: BlobReader, *, unproven: bool = False) -> LayerReader:

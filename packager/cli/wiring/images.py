@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packager.cli.plugins.contexts import ReadContext
-from packager.cli.wiring.attached import sign_everywhere
+from packager.cli.wiring.attached import sign_each, sign_everywhere
 from packager.cli.wiring.bases import layer_reader
 from packager.cli.wiring.outputs import (
     attach_to_all,
@@ -47,6 +47,8 @@ class ImageServices:
     attach: Callable[[SealedImage, Sequence[Attached]], None]  # where outputs keep artifacts
     # Sign an image, and documents about it by their media types, in every output.
     sign: Callable[[ImageSigner, StoredImage, Mapping[str, bytes]], None]
+    # Sign an index in every output, each by its repository; "" for a layout.
+    sign_index: Callable[[Callable[[str], Sequence[Attached]], SealedImage], None]
     runnable_only: tuple[str, ...] = ()  # outputs that take no artifacts
 
 
@@ -73,6 +75,7 @@ def image_services_for(settings: Settings) -> ImageServices:
             documents,
             otherwise=image.labels.get(_TITLE, "image"),
         ),
+        sign_index=lambda made, image: sign_each(sinks, made, image),
         seen=lambda target, digests: _seen_in(target, digests, digests_file(settings)),
         runnable_only=tuple(
             output.text for output in settings.outputs if not traits_of(output).takes_artifacts

@@ -65,5 +65,17 @@ def signed(
     return tuple(found)
 
 
+def signed_index(
+    signer: ImageSigner, image: SealedImage, reference: str, statements: Sequence[bytes]
+) -> tuple[Attached, ...]:
+    """Return the signatures of an index, with statements about it, and of each image in it."""
+    from packager.images.signatures.forms import sign_image
+
+    found = list(sign_image(signer, image.named, reference, statements))
+    for form in image.forms:
+        found += sign_image(signer, form.manifest_descriptor, reference, ())
+    return tuple(found)
+
+
 def _digests(image: SealedImage) -> tuple[str, ...]:
     return tuple(dict.fromkeys((image.digest, image.manifest_descriptor.digest)))

@@ -1,6 +1,6 @@
 """Serving bases that packager builds itself: `embedded:NAME`.
 
-The recipe of each is in `containers/serving/NAME/`; its `build-base` knows
+The recipe of each is in `containers/serving/NAME/`: a program for each platform, which knows
 where the result is kept and never builds the same inputs twice.
 """
 
@@ -15,12 +15,14 @@ from pathlib import Path
 from packager.core.errors import NotFound, PackagerError
 from packager.core.events import EventSink, StagesEvent, StepEvent, harmless, ignore
 from packager.core.image import BaseImage, Platform
+from packager.core.platforms import host_platform
 from packager.core.references import ImageTarget, LayoutTarget
 from packager.core.share import share_dir
 from packager.core.suggestions import guessed
 from packager.images.layout.base import LayoutBase
 
 BASES = ("vllm-cpu",)
+BUILDERS = {"linux/amd64": "build-base", "linux/arm64": "build-foreign"}
 
 
 class EmbeddedBase:
@@ -36,11 +38,14 @@ class EmbeddedBase:
                 f"packager ships no base image {name!r}",
                 hint=guessed(name, BASES, f"it brings {', '.join(BASES)}"),
             )
-        built = find_built(name)
+        built = find_built(name, platform)
         if built is None:
+            usual = platform == Platform()
+            command = f"packager base build {name}" + ("" if usual else f" --platform {platform}")
             raise NotFound(
-                f"the serving base {name!r} is not built yet",
-                hint=f"`packager base build {name}` builds it (root on Debian, a few minutes); "
+                f"the serving base {name!r} is not built yet"
+                + ("" if usual else f" for {platform}"),
+                hint=f"`{command}` builds it (root on Debian, a few minutes); "
                 "or name another with --base, or use --base scratch for weights only",
             )
         found = LayoutBase().facts(LayoutTarget.at(built), platform)
@@ -53,17 +58,23 @@ class EmbeddedBase:
         )
 
 
-def find_built(name: str) -> Path | None:
-    """Return the cached base built from the current recipe; None when none is complete."""
-    found = subprocess.run(
-        [sys.executable, str(_builder(name)), "--find"], capture_output=True, text=True, check=True
-    )
+def find_built(name: str, platform: Platform | None = None) -> Path | None:
+    """Return the cached base built from the current recipe; None when none is complete.
+
+    Without a platform, this machine's.
+    """
+    command = [sys.executable, str(_builder(name, platform)), "--find"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
     place = found.stdout.strip()
     return Path(place) if place else None
 
 
 def build_base(
-    name: str, *, on_event: EventSink = ignore, say: Callable[[str], None] = ignore
+    name: str,
+    platform: Platform | None = None,
+    *,
+    on_event: EventSink = ignore,
+    say: Callable[[str], None] = ignore,
 ) -> str:
     """Build the base if it is missing; return its manifest digest.
 
@@ -73,7 +84,7 @@ def build_base(
     """
     told = _Stages(harmless(on_event), say)
     with subprocess.Popen(
-        [sys.executable, str(_builder(name)), "--end-with", str(os.getpid())],
+        [sys.executable, str(_builder(name, platform)), "--end-with", str(os.getpid())],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -127,5 +138,12 @@ class _Stages:
             self._on_event(StepEvent(step=self._left[0], state="started"))
 
 
-def _builder(name: str) -> Path:
-    return share_dir("containers") / "serving" / name / "build-base"
+def _builder(name: str, platform: Platform | None) -> Path:
+    platform = platform or host_platform()
+    program = BUILDERS.get(str(platform))
+    if program is None:
+        raise NotFound(
+            f"the serving base {name!r} is not made for {platform}",
+            hint=f"it is made for {', '.join(BUILDERS)}",
+        )
+    return share_dir("containers") / "serving" / name / program

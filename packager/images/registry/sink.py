@@ -56,7 +56,7 @@ from packager.images.registry.tag_rules import is_immutable
 from packager.images.registry.upload import BlobUpload, put_blob
 from packager.images.remote_layers import RemoteLayerIndex, read_earlier
 from packager.images.seen_blobs import SeenBlobs
-from packager.images.variants import forms_of
+from packager.images.variants import forms_of, has_file_systems
 
 _CHECKS_AT_ONCE = 8
 _EARLIER_IMAGES = 4  # beside the tag's own; some registries count what is fetched
@@ -326,7 +326,7 @@ class RegistrySink(ImageSink):
         except (UnexpectedAnswer, NotInRegistry) as error:
             if descriptor == image.named and self._by_tag_alone(document, descriptor):
                 return
-            if descriptor == image.manifest_descriptor:
+            if descriptor == image.manifest_descriptor or not has_file_systems(image):
                 raise
             raise file_systems_refused(self._reference.host, error) from error
 

@@ -16,6 +16,7 @@ from packager.core.facts import Facts
 from packager.core.findings import LACKS, MEMORY, Finding, errors_in
 from packager.core.model import ModelProfile
 from packager.core.plan import GPU_MEMORY_UTILIZATION, Plan
+from packager.core.platforms import platform_for
 from packager.core.quality import limits_of
 from packager.core.split import Split
 from packager.core.techniques import Quantization, Rejected
@@ -353,6 +354,7 @@ def _first_plan(facts: Facts, chosen: _Chosen) -> Plan:
         reasoning_parser=chosen.parsers.reasoning,
         stopping=stopping_of(traits.stopping, given),
         base=request.base or facts.container.default_base,
+        platform=platform_for(facts.instance, request.platform),
         layers=layers_of(request),
         quantizing=quantizing_of(request),
         evaluation=evaluation_of(request),

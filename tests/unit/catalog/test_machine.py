@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from packager.catalog.machine import cpu_formats, gpu_formats, memory_bytes
+from packager.catalog.machine import cpu_formats, describe_machine, gpu_formats, memory_bytes
+from packager.core.image import Platform
+from packager.core.platforms import platform_for
 from packager.core.units import GIB
 
 
@@ -56,3 +58,18 @@ def test_formats_follow_the_hardware() -> None:
     assert cpu_formats(frozenset({"avx2"})) == {"fp16", "fp32"}
     assert cpu_formats(frozenset({"avx512f", "avx512_vnni"})) == {"fp16", "fp32", "int8_w8a8"}
     assert "bf16" in cpu_formats(frozenset({"amx_bf16"}))
+
+
+def test_a_machine_with_arm_processors_is_told_by_its_features(
+    proc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("packager.catalog.machine.platform.machine", lambda: "aarch64")
+    monkeypatch.setattr("packager.catalog.machine._gpus", list)
+    features = "Features\t: fp asimd evtstrm atomics fphp sve i8mm bf16\n"
+    (proc / "cpuinfo").write_text(f"processor\t: 0\nBogoMIPS\t: 2100.00\n{features}\n")
+
+    found = describe_machine(proc, tmp_path)
+
+    assert platform_for(found) == Platform("linux", "arm64")
+    assert set(found.isa) == {"asimd", "atomics", "bf16", "fphp", "i8mm", "sve"}
+    assert "bf16" in found.formats

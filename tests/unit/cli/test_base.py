@@ -9,25 +9,31 @@ import pytest
 
 from packager.cli import app
 from packager.cli.commands import base as command
+from packager.core.image import Platform
 
-HOME = {"vllm-cpu": Path("/bases/vllm-cpu-1")}
+HOME = {("vllm-cpu", Platform()): Path("/bases/vllm-cpu-1")}
 
 
 @pytest.mark.parametrize(("built", "place"), [(HOME, "/bases/vllm-cpu-1"), ({}, None)])
 def test_programs_can_read_where_the_bases_are(
-    built: dict[str, Path],
+    built: dict[tuple[str, Platform], Path],
     place: str | None,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(command, "find_built", built.get)
+    monkeypatch.setattr(command, "find_built", lambda *asked: built.get(asked))
 
     assert app.run(["base", "ls", "--format", "json"]) == 0
-    assert json.loads(capsys.readouterr().out) == [{"name": "vllm-cpu", "place": place}]
+    assert json.loads(capsys.readouterr().out) == [
+        {"name": "vllm-cpu", "platform": "linux/amd64", "place": place},
+        {"name": "vllm-cpu", "platform": "linux/arm64", "place": None},
+    ]
 
     assert app.run(["base", "ls"]) == 0
-    line = capsys.readouterr().out
-    assert line.startswith(f"vllm-cpu  {place or 'not built: packager base build vllm-cpu'}")
+    first, second = capsys.readouterr().out.splitlines()
+    build = "not built: packager base build vllm-cpu --platform"
+    assert first == f"vllm-cpu  linux/amd64  {place or f'{build} linux/amd64'}"
+    assert second == f"vllm-cpu  linux/arm64  {build} linux/arm64"
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from packager.core.stopping import PLATFORM_GRACE_S
 
 CONTAINER = "server"
 PORT_NAME = "http"
+ARCHITECTURE_LABEL = "kubernetes.io/arch"  # of nodes, set by each kubelet
 PROBE_S = 10
 MARGIN = 1.25  # of the startup budget over the predicted load: disks differ between nodes
 UNKNOWN_LOAD_S = 1800.0  # default time of a server's start
@@ -62,7 +63,11 @@ def ended(deployment: Deployment, wanted: KubernetesSpec) -> Deployment:
 
 def pod_spec(deployment: Deployment, wanted: KubernetesSpec, name: str = "") -> dict[str, Any]:
     """Return the specification of a pod whose container is called `name`."""
-    labels = {**selector(deployment.instance), **wanted.node_selector}
+    labels = {
+        **_architecture_of(deployment.platform),
+        **selector(deployment.instance),
+        **wanted.node_selector,
+    }
     spec: dict[str, Any] = {}
     if wanted.service_account:
         spec["serviceAccountName"] = wanted.service_account
@@ -78,6 +83,12 @@ def pod_spec(deployment: Deployment, wanted: KubernetesSpec, name: str = "") -> 
     spec["containers"] = [container(deployment, wanted, name or CONTAINER)]
     spec["volumes"] = volumes(deployment, wanted)
     return spec
+
+
+def _architecture_of(platform: str) -> dict[str, str]:
+    """Return the label of nodes that run the image, where that is not the usual one."""
+    architecture = platform.rpartition("/")[2]
+    return {ARCHITECTURE_LABEL: architecture} if architecture == "arm64" else {}
 
 
 def pod_security(deployment: Deployment) -> dict[str, Any]:

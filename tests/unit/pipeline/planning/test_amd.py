@@ -122,5 +122,6 @@ def test_an_image_for_amd64_is_not_planned_for_grace() -> None:
         "container-not-for-processor"
     ]
     assert error.value.findings[0].message == (
-        "ml.p6e-gb200.36xlarge has aarch64 processors, and images are made for linux/amd64"
+        "ml.p6e-gb200.36xlarge needs an image for linux/arm64, and the vllm "
+        "0.27.1-gpu-py312-cu130-ubuntu22.04-sagemaker image is known for linux/amd64 alone"
     )
