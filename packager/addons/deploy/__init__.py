@@ -1,4 +1,4 @@
 """Images deployed: SageMaker, HyperPod, Kubernetes, KServe, Docker Compose.
 
-Others import `sagemaker`, `wiring`.
+Others import `compose`, `sagemaker`, `wiring`.
 """

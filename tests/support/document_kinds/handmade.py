@@ -26,6 +26,7 @@ from packager.addons.nodes.slim.record import (
 )
 from packager.addons.nodes.slim.rules import choose_rules
 from packager.addons.nodes.slim.scan import scan_image
+from packager.addons.server.refresh.journal import RefreshJournal
 from packager.catalog.instances import find_instance
 from packager.catalog.offer_file import Offer
 from packager.catalog.price_file import load_prices, save_prices
@@ -73,6 +74,13 @@ def _prices(place: Path) -> bytes:
     )
     save_prices("us-east-1", Offer(published="2026-11-22T00:00:00Z", prices=(price,)), place)
     return (place / "prices/us-east-1.json").read_bytes()
+
+
+def _refresh(place: Path) -> bytes:
+    journal = RefreshJournal(place)
+    journal.add(1, "train", "done", {"head": "/turns/1/head"})
+    line = json.loads((place / "journal.jsonl").read_bytes())
+    return json.dumps({**line, "at": "2026-12-01T00:00:00Z"}).encode() + b"\n"
 
 
 def _deployment(place: Path) -> bytes:
@@ -217,6 +225,13 @@ HANDMADE: tuple[DocumentKind, ...] = (
         "packager.addons.deploy.compose.documents",
         _servers,
         in_file("servers.json", lambda path: Servers(str(path)).named()),
+    ),
+    written(
+        "draft-refresh",
+        "packager.addons.server.refresh.journal",
+        _refresh,
+        in_file("journal.jsonl", lambda path: required(RefreshJournal(path.parent).turns())),
+        "SCHEMA",
     ),
     written(
         "cache-statistics",

@@ -25,6 +25,12 @@ COMMANDS: Mapping[str, Rows] = {
             "Show what something was made from, and what it went into.",
         ),
     },
+    "Commands": {
+        "draft refresh": (
+            "packager.addons.server.commands.draft_refresh:refresh",
+            "Train the next head from captured traffic; serve a better one.",
+        ),
+    },
     "Jobs": {
         "optimize": (
             "packager.addons.server.commands.optimize:optimize",

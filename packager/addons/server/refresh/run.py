@@ -1,0 +1,93 @@
+"""Turns from one stage to the next: what is done is in the journal before anything follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from packager.addons.server.refresh.journal import RefreshJournal
+from packager.addons.server.refresh.turn import (
+    STAGES,
+    Stage,
+    Turn,
+    last_data,
+    open_turn,
+    serving_head,
+)
+from packager.core.errors import NotFound, PackagerError
+
+if TYPE_CHECKING:
+    from packager.addons.server.refresh.work import RefreshWork
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadRefresh:
+    """A deployment's turns and what carries them out."""
+
+    journal: RefreshJournal
+    work: RefreshWork
+
+    def run(self, until: Stage | None = None) -> Turn:
+        """Go on with the turn that is open, or begin one; return it where it ends or `until`."""
+        with self.journal.locked():
+            turn = self.turn()
+            while (stage := turn.next_stage) is not None:
+                self._do(turn, stage)
+                turn = self.turn_of(turn.number)
+                if stage == until:
+                    break
+            return turn
+
+    def turn(self) -> Turn:
+        """Return the turn that is open, or a new one."""
+        return open_turn(self.journal.turns())
+
+    def turn_of(self, number: int) -> Turn:
+        """Return a turn by its number."""
+        return next(one for one in self.journal.turns() if one.number == number)
+
+    def take_back(self) -> Turn:
+        """Serve the image before the last roll-out again; raise `NotFound` without one."""
+        with self.journal.locked():
+            turns = [one for one in self.journal.turns() if one.may_have_moved]
+            if not turns or turns[-1].outcome == "back":
+                raise NotFound(
+                    "no head was rolled out that could be taken back",
+                    hint="`packager draft refresh FILE --status` lists the turns",
+                )
+            self._do(turns[-1], "back")
+            return self.turn_of(turns[-1].number)
+
+    def _do(self, turn: Turn, stage: Stage) -> None:
+        self.journal.add(turn.number, stage, "begun")
+        self.work.say(f"turn {turn.number}: {stage}")
+        try:
+            result = self._stages()[stage](turn)
+        except PackagerError as error:
+            self.journal.add(turn.number, stage, "failed", {"reason": error.message})
+            raise
+        self.journal.add(turn.number, stage, "done", result)
+
+    def _stages(self) -> dict[Stage, Callable[[Turn], dict[str, Any]]]:
+        work = self.work
+
+        def head(turn: Turn) -> str:
+            before = [one for one in self.journal.turns() if one.number < turn.number]
+            return serving_head(before, work.spec.head)
+
+        def folder(turn: Turn) -> Any:
+            return self.journal.turn_folder(turn.number)
+
+        stages: dict[Stage, Callable[[Turn], dict[str, Any]]] = {
+            "collect": lambda turn: work.collect(folder(turn), last_data(self.journal.turns())),
+            "train": lambda turn: work.train(folder(turn), head(turn)),
+            "build": lambda turn: work.build(turn.number, str(turn.results["train"]["head"])),
+            "measure": lambda turn: work.measure(folder(turn), turn),
+            "gate": lambda turn: work.gate(folder(turn)),
+            "roll-out": lambda turn: work.roll_out(str(turn.results["build"]["image"])),
+            "watch": work.watch,
+            "back": work.back,
+        }
+        assert tuple(stages) == STAGES
+        return stages
