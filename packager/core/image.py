@@ -18,6 +18,7 @@ MEDIA_LAYER = "application/vnd.oci.image.layer.v1.tar"
 MEDIA_EROFS = "application/vnd.erofs.layer.v1"  # as containerd calls such a file system
 MEDIA_FILE = "application/octet-stream"  # a file of a tree by itself, in no image
 
+BY_CACHE = "cache"  # in place of the id of a key that claims a layer's digest
 Compression = Literal["none", "zstd", "auto"]  # `auto`: zstd where samples show that it helps
 LayerFormat = Literal["plain", "erofs"]  # `erofs`: file systems beside the plain layers
 LayerOrder = Literal["base-first", "weights-first"]
@@ -132,6 +133,11 @@ class Blob:
         return self.size
 
     @property
+    def is_computed(self) -> bool:
+        """Return whether some of the bytes are computed while they are read."""
+        return any(isinstance(segment, Computed) for segment in self.segments)
+
+    @property
     def ranges(self) -> Iterator[FileRange | RemoteRange]:
         """Yield the ranges of files that are read for it, in order."""
         for segment in self.segments:
@@ -221,7 +227,8 @@ class Layer:
     diff_id: str = ""  # of the uncompressed tar; equals `digest` for our own layers
     created_by: str = ""  # one line for the image history
     content: str = ""  # digest over what its files hold, where that is known; in no manifest
-    believed: str = ""  # id of the key whose claim gave `digest`; the layer was not read
+    believed: str = ""  # id of the key whose claim gave `digest`, or `cache`: it was not read
+    kept: str = ""  # digest by the artifact cache: it counts where all outputs have that blob
     mount_from: str = ""  # `HOST/REPOSITORY` that is known to hold the blob
     annotations: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     parts: tuple[TreePart, ...] = ()  # files of a tree that are read with it, by their offset
@@ -380,6 +387,7 @@ class Written:
     layers_streamed: int
     # SHA-256 of files whose sources state none, as they passed; hexadecimal
     files: Mapping[Blob, str] = field(default_factory=lambda: MappingProxyType({}))
+    claims: tuple[Claim, ...] = ()  # of the layers whose digests follow from verified contents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

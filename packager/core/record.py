@@ -67,7 +67,8 @@ class RecordedLayer(StrictDocument):
     role: str
     digest: str
     size: int
-    believed: str | None = None  # id of the key whose claim gave the digest: it was not read
+    believed: str | None = None  # id of the key whose claim gave the digest, or `cache`: it was
+    # not read
     erofs: str | None = None  # digest of the same files as a file system, in the second manifest
 
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from packager.core.errors import ProtocolFailed
-from packager.core.image import Inline, Layer
+from packager.core.image import BY_CACHE, Inline, Layer
 from packager.core.ports import ImageSink, LayerHints
 from packager.core.units import MIB
 from packager.images.blobs import BlobReader
@@ -79,23 +79,29 @@ class KnownLayers:
         return replace(layer, compression="zstd" if helps else "none")
 
     def _claimed_digest(self, layer: Layer) -> tuple[str, str]:
-        """The digest that is proven for every output which has the bytes, and the key's id.
+        """The digest that is proven for every output which has the bytes, and by what.
 
-        Where one needs them they are read anyway: then it is their digest that counts.
+        That is the artifact cache, or the key of that id.  Where an output needs the bytes they are
+        read anyway: then it is their digest that counts.
         """
         if not layer.content or layer.role == "base" or not self._sinks:
             return "", ""
+        if layer.kept and self._all_have(layer, layer.kept):
+            return layer.kept, BY_CACHE
         found = self._earlier_layers()
         digests = {earlier.digest_of(layer) for earlier in found}
         claimed = digests.pop() if len(digests) == 1 else ""
-        if not claimed:
+        if not claimed or not self._all_have(layer, claimed):
             return "", ""
+        return claimed, found[0].key_id
+
+    def _all_have(self, layer: Layer, digest: str) -> bool:
         with suppress(ProtocolFailed):  # a blob of another size than is claimed
-            writers = open_writers(replace(layer, digest=claimed), self._sinks)
+            writers = open_writers(replace(layer, digest=digest), self._sinks)
             for writer in writers.values():
                 writer.abort()
-            return ("", "") if writers else (claimed, found[0].key_id)
-        return "", ""
+            return not writers
+        return False
 
     def _is_likely_there(self, layer: Layer) -> bool:
         """Whether to read the layer once more than needed, should it not be there.

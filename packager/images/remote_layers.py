@@ -42,7 +42,7 @@ def content_digest(
     files: Sequence[ModelFile], directory: str, placement: Placement = AS_NAMED
 ) -> str:
     """Return the digest of a layer's contents in `directory`; "" where a file has none."""
-    if not all(file.sha256 or file.part_of for file in files) or any(map(_is_cached, files)):
+    if not all(map(_is_named, files)) or any(map(_is_cached, files)):
         return ""
     held = [
         [placement.path(f"{directory}/{file.path}"), file.size, file.executable, _name_of(file)]
@@ -52,6 +52,10 @@ def content_digest(
     if kept := placement.kept(str(row[0]) for row in held):
         document["directories"] = {path: repr(has) for path, has in kept.items()}
     return sha256(canonical_json(document))
+
+
+def _is_named(file: ModelFile) -> bool:
+    return bool(file.sha256 or file.part_of) or isinstance(file.content, Inline)
 
 
 def _is_cached(file: ModelFile) -> bool:

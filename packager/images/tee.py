@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal
 
-from packager.core.errors import NotReproduced, Unavailable
+from packager.core.errors import NotCached, NotReproduced, Unavailable
 from packager.core.events import (
     EventSink,
     ImageEvent,
@@ -36,7 +36,7 @@ from packager.core.ports import (
     BlobWriter,
     ImageSink,
 )
-from packager.core.units import counted
+from packager.core.units import counted, decimal
 from packager.images.blobs import BlobReader
 from packager.images.claims import make_claims
 from packager.images.companion_blobs import TwinStream, check_digest, open_both, with_twin_digest
@@ -69,6 +69,7 @@ def write_image(
     expect_digests: Sequence[str] = (),
     sealed: SealedImage | None = None,
     verify: bool = False,
+    may_compute: bool = True,
     sleep: Callable[[float], object] | None = None,
 ) -> Written:
     """Write `image` to all `sinks` and name it in each.
@@ -77,7 +78,8 @@ def write_image(
     the result would be another image: the second is that of the plain form, for
     outputs that take no other.  With `sealed`, the image exists already: its
     manifest and configuration are written as they are.  With `verify`, all of
-    our layers are read: no digest is taken from the index or a claim.
+    our layers are read: no digest is taken from the index or a claim.  Raises
+    `NotCached` where weights would have to be computed, unless `may_compute`.
     """
     if not any(sink.keeps_index for sink in sinks):
         image = replace(image, layers=tuple(replace(one, twin=None) for one in image.layers))
@@ -87,7 +89,7 @@ def write_image(
         with_claims = any(layer.content for layer in image.layers)
         look_ups = KnownLayers(sinks, index, reader, verify=verify, with_claims=with_claims)
         tell = harmless(on_event)
-        transfer = _Transfer(sinks, reader, index, look_ups, tell, sleep, verify)
+        transfer = _Transfer(sinks, reader, index, look_ups, tell, sleep, verify, may_compute)
         with working(tell, "layers", _counted_layers(image)):
             layers = transfer.all_layers((*image.layers, *image.beside))[: len(image.layers)]
         done = replace(image, layers=layers)
@@ -117,6 +119,7 @@ def write_image(
         layers_known=transfer.known,
         layers_streamed=transfer.streamed,
         files=transfer.files,
+        claims=claims,
     )
 
 
@@ -138,7 +141,9 @@ class _Transfer:
         on_event: EventSink,
         sleep: Callable[[float], object] | None,
         verify: bool,
+        may_compute: bool,
     ) -> None:
+        self._may_compute = may_compute
         self._sinks = sinks
         self._reader = reader
         self._index = index
@@ -359,6 +364,8 @@ class _Transfer:
         files = FileDigests(layer.parts, self._index)
         done = 0
         try:
+            if not self._may_compute and layer.role == "weights" and layer.blob.is_computed:
+                raise _not_kept(layer)
             twin.begin()
             for chunk in self._reader.chunks(layer.blob):
                 if self._stop.is_set():
@@ -426,6 +433,14 @@ def _cause(futures: Iterable[Future[Any]]) -> BaseException:
     failures = [error for future in ended if (error := future.exception())]
     own = (one for one in failures if not isinstance(one, (_Cancelled, WriteBrokenOff)))
     return next(own, failures[0])
+
+
+def _not_kept(layer: Layer) -> NotCached:
+    return NotCached(
+        f"a layer of {decimal(layer.size)} would be quantized anew: no output has it, and no "
+        "repository that the cache names",
+        hint="write to where it was written before, or build without --require-cached",
+    )
 
 
 def _readable_copies(layers: Sequence[Layer], sinks: Sequence[ImageSink]) -> dict[str, Blob]:

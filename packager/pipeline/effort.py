@@ -31,7 +31,8 @@ def with_times(planned: Planned, services: BuildServices) -> Planned:
     """
     if "quantize" in planned.recipe.finishes:
         planned = _with_price_of_stream(planned, services)
-    steps = {step.name: step for step in planned.recipe.steps}
+    looked_up = (*planned.recipe.steps, *([planned.layers] if planned.layers else ()))
+    steps = {step.name: step for step in looked_up}
     found = [(forecast, steps[forecast.step]) for forecast in planned.forecasts]
     found += planned_evaluation(planned.facts, planned.plan)
     if all(forecast.state == "hit" for forecast, _ in found):

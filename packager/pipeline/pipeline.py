@@ -30,6 +30,7 @@ from packager.pipeline.planning.health import health_check
 from packager.pipeline.running import run_recipe, with_effective_shape, with_tools_installed
 from packager.pipeline.services import BuildServices, Documents
 from packager.pipeline.stages import FIRST_STAGES, Assembled, Planned, stages_of
+from packager.pipeline.streaming import forecast, streams, with_known_layers
 
 if TYPE_CHECKING:
     from packager.core.record import BuildRecord, Transfer
@@ -38,8 +39,7 @@ if TYPE_CHECKING:
 def plan(request: BuildRequest, services: BuildServices, *, with_base: bool = False) -> Planned:
     """Decide what would be built. A base image is only read for compilers' keys."""
     planned = make_planned(make_decided(request, services), services, with_base=with_base)
-    forecasts = tuple(map(services.check_cache, planned.recipe.steps))
-    return with_times(replace(planned, forecasts=forecasts), services)
+    return with_times(replace(planned, forecasts=forecast(planned, services)), services)
 
 
 def assemble(
@@ -61,8 +61,8 @@ def assemble(
     ordered = make_planned(decided, services, with_base=True, look=base_files.read)
     compared = replace(ordered, plan=base_files.compare_options(ordered.plan))
     tree_plan = plan_of_tree(compared.plan, services) if services.outputs != "images" else None
-    forecasts = tuple(map(services.check_cache, compared.recipe.steps))
-    planned = apply_miss_policy(replace(compared, forecasts=forecasts), services.on_miss)
+    known = replace(compared, forecasts=forecast(compared, services))
+    planned = apply_miss_policy(known, services.on_miss)
     ready = with_tools_installed(planned, services) if run_step else with_times(planned, services)
     if run_step:
         services.on_event(stages_of(ready))
@@ -92,6 +92,7 @@ def assemble(
                 placement=placed.placement,
             ),
         )
+    image = with_known_layers(image, ready, services) if run_step else image
     whole, limit = image, plan.layers.max_size
     if tree_plan is not None:
         same = replace(tree_plan, shape=plan.shape)
@@ -133,6 +134,8 @@ def build(request: BuildRequest, services: BuildServices) -> BuildRecord:
 
         assembled, written, transfer = with_cache_healed(services, work)
     seconds = time.monotonic() - started
+    if assembled.planned.layers is not None and streams(assembled.planned):
+        services.keep_layers(assembled.planned.layers, written)
     record = make_record(assembled, written, transfer, seconds=seconds, measured=services.measured)
     services.save(record)
     services.attach(record, written.image, _describe(assembled, written, record, services))

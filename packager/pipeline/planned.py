@@ -21,6 +21,7 @@ from packager.core.findings import Finding, errors_in
 from packager.core.image import BaseImage
 from packager.core.model import ModelFiles
 from packager.core.plan import Plan
+from packager.core.recipe import Step
 from packager.core.references import HubReference
 from packager.core.request import BuildRequest
 from packager.core.tool import build_for
@@ -44,6 +45,7 @@ from packager.pipeline.resolve import (
 )
 from packager.pipeline.services import BuildServices
 from packager.pipeline.stages import Decided, Planned
+from packager.pipeline.streaming import layers_step
 
 
 def make_decided(request: BuildRequest, services: BuildServices) -> Decided:
@@ -113,7 +115,7 @@ def make_planned(
     taken = _with_files(decided, based, services)  # the checks above need no download
     final = _confirm(confirmed, based, taken, planning)
     ready = _with_base_at_hand(taken, final, services)
-    final, planning = _from_cache(ready, final, planning, services)
+    ready, final, planning, layers = _from_cache(ready, final, planning, services)
     facts, found = _with_tools(ready, final, planning, services)
     settled = replace(final, findings=(*final.findings, *found, *decided.chosen))
     return Planned(
@@ -122,25 +124,38 @@ def make_planned(
         plan=settled,
         planning=planning,
         recipe=make_recipe(settled, facts, planning),
+        layers=layers,
     )
 
 
 def _from_cache(
     facts: Facts, plan: Plan, planning: PlannerServices, services: BuildServices
-) -> tuple[Plan, PlannerServices]:
+) -> tuple[Facts, Plan, PlannerServices, Step | None]:
     """Return a tool's step in place of the stream where the cache has its result.
 
     Nothing is read to find that out: the digests of the weights are known, or it is not looked for.
+    Only where all has to be in the cache they are read, and without its layers there the stream
+    gives way to the step, which says what is missing.  The last value is how layers that come of
+    the stream are looked up, and kept.
     """
     quantizer = quantizer_of(plan, facts, planning)
     tool = quantizer.alternative if quantizer is not None else None
     if tool is None:
-        return plan, planning
-    step = tool.step(replace(facts, model=services.known_files(facts.model)), plan)
-    if step.key is None or services.check_cache(step).state != "hit":
-        return plan, planning
+        return facts, plan, planning, None
+    is_needed = services.on_miss == "refuse"
+    pin = services.pin_files if is_needed else services.known_files
+    named = replace(facts, model=pin(facts.model))
+    step = tool.step(named, plan)
+    layers = layers_step(step, plan)
+
+    def is_known(one: Step | None) -> bool:
+        return one is not None and one.key is not None and services.check_cache(one).state == "hit"
+
+    if not is_known(step) and (not is_needed or is_known(layers)):
+        return named, plan, planning, layers
     left = tuple(one for one in plan.findings if one.code != "quantize-streams")
-    return replace(plan, findings=left), replace(planning, quantizer=tool)
+    chosen = replace(planning, quantizer=tool)
+    return facts, replace(plan, findings=left), chosen, layers
 
 
 def _confirm(plan: Plan, known: Facts, facts: Facts, planning: PlannerServices) -> Plan:

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from packager.core.findings import FILES_LEFT_OUT, Finding
-from packager.core.image import TreeFile
+from packager.core.image import BY_CACHE, TreeFile
 from packager.core.record import BuildRecord
 from packager.core.reports.report import Lines, Part, Report, Section, plain_table
 from packager.core.reports.text import finding_lines, table_lines
@@ -83,13 +83,18 @@ def _tree_lines(record: BuildRecord) -> list[str]:
 
 
 def _believed_lines(record: BuildRecord) -> list[str]:
-    """Return a line for each layer that was not read because a claim proved its digest."""
+    """Return a line for each layer whose digest was proven without reading it."""
     return [
-        f"not read, believed by a claim of key {layer.believed}: "
-        f"{layer.role} {decimal(layer.size)} {layer.digest}"
+        f"not read, {_proof(layer.believed)}: {layer.role} {decimal(layer.size)} {layer.digest}"
         for layer in record.layers
         if layer.believed
     ]
+
+
+def _proof(believed: str) -> str:
+    if believed == BY_CACHE:
+        return "known from the artifact cache"
+    return f"believed by a claim of key {believed}"
 
 
 def dry_run_document(assembled: Assembled) -> dict[str, Any]:

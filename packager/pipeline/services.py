@@ -15,6 +15,7 @@ from packager.core.instance import Instance
 from packager.core.measurement import MeasuredRun
 from packager.core.model import ModelFile, ModelFiles, ScaleValues, WeightsHeader
 from packager.core.ports import Compiler, ContainerFamily, Quantizer
+from packager.core.recipe import Step
 from packager.core.references import ModelReference
 from packager.core.samples import Samples
 from packager.core.workload import Workload
@@ -51,6 +52,10 @@ class BuildServices(StepServices):
     read_base: Callable[[BaseImage], ImageFiles] = lambda _: ImageFiles()
     family: Callable[[str], ContainerFamily]
     known_files: Callable[[ModelFiles], ModelFiles] = lambda model: model  # with digests, unread
+    # Layers of weights that were quantized in the stream: what is known of them, in place of
+    # reading, and what a build tells of its own.
+    find_layers: Callable[[Step, ImageSpec], ImageSpec] = lambda _, image: image
+    keep_layers: Callable[[Step, Written], None] = lambda _step, _: None
     find_quantizer: Callable[[str | None], Quantizer | None]
     find_compilers: Callable[[str | None], Mapping[str, Compiler]]  # that may be meant
     find_sharder: Callable[[str], Compiler | None] = lambda _: None  # for a load format

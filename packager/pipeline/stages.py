@@ -12,7 +12,7 @@ from packager.core.image import ImageSpec
 from packager.core.plan import Plan
 from packager.core.quality import STEP as EVALUATION
 from packager.core.quality import QualityReport
-from packager.core.recipe import CacheStatus, Recipe
+from packager.core.recipe import CacheStatus, Recipe, Step
 from packager.core.references import ModelReference
 from packager.core.serving import ServingConfig
 from packager.pipeline.planning.services import PlannerServices
@@ -43,6 +43,7 @@ class Planned:
     planning: PlannerServices
     recipe: Recipe
     forecasts: tuple[CacheStatus, ...] = ()
+    layers: Step | None = None  # how layers that are quantized in the stream are looked up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from packager.core.image import ImageSpec
+from packager.core.plan import Plan
+from packager.core.recipe import CacheStatus, Step
+from packager.optimize.keys.documents import QuantizedCheckpointKey
 from packager.optimize.steps.services import RunStep
 from packager.pipeline.planning.recipe import quantizer_of
 from packager.pipeline.services import BuildServices
-from packager.pipeline.stages import Finished
+from packager.pipeline.stages import Finished, Planned
+
+LAYERS = "layers"  # the name of that look-up
 
 
 def quantized_in_stream(
@@ -21,3 +27,34 @@ def quantized_in_stream(
     assert quantizer is not None and quantizer.streams, "the recipe says so"
     model = quantizer.describe(planned.facts, planned.plan, services.read_header)
     return replace(finished, artifacts=replace(finished.artifacts, model=model))
+
+
+def layers_step(step: Step, plan: Plan) -> Step | None:
+    """Return how the layers of a checkpoint are looked up, which a tool's step would make."""
+    from packager.optimize.cache.streamed import layers_key
+
+    if not isinstance(step.key, QuantizedCheckpointKey):
+        return None
+    labels = {"model": plan.served_name, **step.labels}
+    return replace(step, name=LAYERS, key=layers_key(step.key, plan.layers.format), labels=labels)
+
+
+def forecast(planned: Planned, services: BuildServices) -> tuple[CacheStatus, ...]:
+    """Return the cache's status of each step, and of layers of the stream that it knows."""
+    found = [services.check_cache(step) for step in planned.recipe.steps]
+    if planned.layers is not None and streams(planned):
+        known = services.check_cache(planned.layers)
+        found += [replace(known, tool="the stream")] if known.state == "hit" else []
+    return tuple(found)
+
+
+def streams(planned: Planned) -> bool:
+    """Return whether weights are quantized in the stream."""
+    return "quantize" in planned.recipe.finishes
+
+
+def with_known_layers(image: ImageSpec, planned: Planned, services: BuildServices) -> ImageSpec:
+    """Return the image with what the cache knows of layers that are quantized in the stream."""
+    if planned.layers is None or not any(layer.blob.is_computed for layer in image.layers):
+        return image
+    return services.find_layers(planned.layers, image)

@@ -41,6 +41,14 @@ CHECKPOINT = _made(
     sharding=PARTS["parallelism"],
     computed_on="cpu",
 )
+LAYERS = _made(
+    documents.StreamedLayersKey,
+    *("graph", "weights", "precision", "calibration", "toolchain", "invocation"),
+    sharding=PARTS["parallelism"],
+    computed_on="cpu",
+    layers="tar 1 erofs 1",
+    number=1,
+)
 SHARDED = _made(
     documents.ShardedCheckpointKey,
     *("graph", "weights", "precision", "parallelism", "target", "toolchain", "invocation"),
@@ -59,7 +67,9 @@ ANSWERS = _made(
     documents.ModelAnswersKey, *("weights", "toolchain", "invocation"), data=PARTS["calibration"]
 )
 STEP_INPUT = documents.StepInputKey(sha256=A)
-DOCUMENTS = (VLLM, NEURON, TENSORRT, CHECKPOINT, SHARDED, DRAFT, QUALITY, ANSWERS, STEP_INPUT)
+DOCUMENTS = (
+    *(VLLM, NEURON, TENSORRT, CHECKPOINT, LAYERS, SHARDED, DRAFT, QUALITY, ANSWERS, STEP_INPUT),
+)
 
 
 # What a later version wrote: {"schema":2}, with the digest that belongs to it.

@@ -120,20 +120,26 @@ def _of_request(limit: int, given: dict[str, Any], on_event: EventSink) -> list[
         settings_for(request),
         **chosen,
         headers_only=True,
-        on_miss="refuse",  # the tool's look-up, also where a build would stream
+        on_miss="refuse",  # a build that streams looks a tool's result up, too
         read_local=True,  # a key has digests: weights without one are hashed once
         on_event=on_event,
         on_warning=warn,
     )
-    planned = pipeline.plan(request, services_for(settings))
-    if not planned.recipe.steps:
+    services = services_for(settings)
+    planned = pipeline.plan(request, services)
+    looked_up = [*zip(planned.recipe.steps, planned.forecasts, strict=False)]
+    if planned.layers and not any(
+        one.step == "quantize" and one.state == "hit" for _, one in looked_up
+    ):
+        looked_up.append((planned.layers, services.check_cache(planned.layers)))
+    if not looked_up:
         raise UsageError(
             "a build of this would ask the cache for nothing: no step is planned",
             hint="add what shall be done, such as --quantize awq",
         )
     opened = artifact_cache_for(settings)
     documents = []
-    for step, forecast in zip(planned.recipe.steps, planned.forecasts, strict=True):
+    for step, forecast in looked_up:
         if step.key is None or opened is None:
             raise UsageError(
                 f"step {step.name!r} cannot be looked up: {forecast.reason}",

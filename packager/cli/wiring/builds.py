@@ -29,6 +29,7 @@ from packager.cli.wiring.registries import Clients, RegistryBlobs, registry_clie
 from packager.cli.wiring.rows import CatalogRows
 from packager.cli.wiring.settings import Settings, created_time, digests_file, once, state_dir
 from packager.cli.wiring.steps import check_cache_of, choose_executor, run_steps
+from packager.cli.wiring.streamed import with_streamed_layers
 from packager.cli.wiring.techniques import (
     environments_for,
     find_compilers,
@@ -47,7 +48,7 @@ from packager.core.model import (
     ScaleValues,
     WeightsHeader,
 )
-from packager.core.ports import ImageSink, Quantizer
+from packager.core.ports import ImageSink
 from packager.core.references import ModelReference
 from packager.core.remote.hub import HubReader
 from packager.core.remote.s3 import S3Reader
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
 
 
 Found = TypeVar("Found")
+_SMALL_BYTES = 16_000_000
 
 
 def services_for(settings: Settings) -> BuildServices:
@@ -111,7 +113,7 @@ def services_for(settings: Settings) -> BuildServices:
         run_steps=lambda: run_steps(settings, executor, artifacts, remember, rows.market),
         check_cache=lambda step: check_cache_of(step, executor, artifacts(), settings, remember),
         distrust_cache=artifacts.distrust,
-        find_quantizer=cache(partial(_find_quantizer, settings)),
+        find_quantizer=cache(lambda asked: find_quantizer(asked, settings.on_warning)),
         find_compilers=cache(lambda asked: find_compilers(asked, settings.on_warning)),
         find_sharder=find_sharder,
         on_miss=settings.on_miss,
@@ -120,7 +122,9 @@ def services_for(settings: Settings) -> BuildServices:
         find_evaluation=evaluation_texts,
         read_quality=read_quality,
         pin_files=lambda model: _pin_files(model, settings, reader, index),
-        known_files=lambda model: _known_files(model, index),
+        known_files=lambda model: _known_files(
+            model, index, reader, for_plan=settings.headers_only
+        ),
         preflight=lambda: preflight_all(sinks),
         outputs=kinds_of(settings.outputs),
         write=lambda image: write_out(image, sinks, reader, settings),
@@ -141,6 +145,7 @@ def services_for(settings: Settings) -> BuildServices:
         read_workload=cache(read_workload),
         read_training=report_beside,
     )
+    services = with_streamed_layers(services, artifacts, sinks, clients, verify=settings.verify)
     return _with_headers(with_documents(services, settings, sinks, reader), settings)
 
 
@@ -154,11 +159,6 @@ def _with_headers(services: BuildServices, settings: Settings) -> BuildServices:
         peek_adapter=once_each(lambda reference: _peek_adapter(reference, settings)),
         list_adapters=list_adapters,
     )
-
-
-def _find_quantizer(settings: Settings, asked: str | None) -> Quantizer | None:
-    needs_entry = settings.on_miss == "refuse"
-    return find_quantizer(asked, settings.on_warning, needs_entry=needs_entry)
 
 
 def read_scales(model: ModelFiles, settings: Settings, reader: BlobReader) -> ScaleValues | None:
@@ -323,10 +323,25 @@ def _find_base(
     return base
 
 
-def _known_files(model: ModelFiles, index: DigestIndex) -> ModelFiles:
+def _known_files(
+    model: ModelFiles, index: DigestIndex, reader: BlobReader, *, for_plan: bool
+) -> ModelFiles:
+    """Return files with the digests that are known; small files are read, few for a plan."""
     from packager.models.pinning import pin_files
 
-    return pin_files(model, index, None)
+    known = pin_files(model, index, None)
+    small = [
+        file
+        for file in known.files
+        if file.role == "config" or (file.role != "weights" and not for_plan)
+        if file.size <= _SMALL_BYTES
+    ]
+    try:
+        read = pin_files(replace(known, files=tuple(small)), index, reader).files
+    except PackagerError:
+        return known  # whoever needs them says so
+    pinned = {file.path: file for file in read}
+    return replace(known, files=tuple(pinned.get(file.path, file) for file in known.files))
 
 
 def _pin_files(

@@ -179,6 +179,7 @@ def write_out(
         expect_digests=settings.repeat.digests if settings.repeat else (),
         sealed=sealed,
         verify=settings.verify,
+        may_compute=settings.on_miss != "refuse",
     )
     return written, Transfer(
         bytes_read=reader.bytes_read,

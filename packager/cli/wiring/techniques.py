@@ -23,16 +23,12 @@ T = TypeVar("T")
 
 
 def find_quantizer(
-    asked: str | None,
-    on_warning: Callable[[str], None] = ignore,
-    *,
-    needs_entry: bool = False,
+    asked: str | None, on_warning: Callable[[str], None] = ignore
 ) -> Quantizer | None:
     """Find the quantizer of `METHOD` or `QUANTIZER:METHOD`; None where none is needed.
 
-    Without a quantizer's name the stream does what it can, and llm-compressor the rest; all of it
-    with `needs_entry`: what streams leaves no entry in the cache.  A wrong name selects the first
-    quantizer, whose check refuses it and lists the methods.
+    Without a quantizer's name the stream does what it can, and llm-compressor the rest.  A wrong
+    name selects the first quantizer, whose check refuses it and lists the methods.
     """
     if asked is None or asked == NONE:
         return None
@@ -42,8 +38,8 @@ def find_quantizer(
     from packager.optimize.quantize.default import DefaultQuantizer
 
     usable = _usable(QUANTIZERS, on_warning)
-    _, tool = next(usable)
-    first = tool if needs_entry else DefaultQuantizer()
+    next(usable)  # the tool: the default has its methods
+    first = DefaultQuantizer()
     if wanted.method in first.methods:
         return first
     return next((found for _, found in usable if wanted.method in found.methods), first)

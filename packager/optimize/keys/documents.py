@@ -22,7 +22,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from artifact_cache.key import Files, KeyDocument, Sha256, Text
+from artifact_cache.key import Count, Files, KeyDocument, Sha256, Text
 from packager.optimize.keys.parts import (
     Calibration,
     Graph,
@@ -95,11 +95,9 @@ class TensorRtLlmEngineKey(CompiledKey):
     """Inside the plan, unless it was built stripped: then None."""
 
 
-class QuantizedCheckpointKey(KeyDocument):
+class CheckpointKey(KeyDocument):
     """A checkpoint in another precision. Serving shape and target do not touch it."""
 
-    kind: Literal["quantized-checkpoint"] = "quantized-checkpoint"
-    """Safetensors with the config that describes them."""
     graph: Graph
     """Which layers there are to quantize."""
     weights: Weights
@@ -119,6 +117,24 @@ class QuantizedCheckpointKey(KeyDocument):
 
     None where devices merely round differently: each result is then as valid as
     the other, as with two runs on one device."""
+
+
+class QuantizedCheckpointKey(CheckpointKey):
+    """The checkpoint's files."""
+
+    kind: Literal["quantized-checkpoint"] = "quantized-checkpoint"
+    """Safetensors with the config that describes them."""
+
+
+class StreamedLayersKey(CheckpointKey):
+    """Layers of the checkpoint that was quantized while it was read, by digest alone."""
+
+    kind: Literal["streamed-layers"] = "streamed-layers"
+    """`layers.json`."""
+    layers: Text
+    """How files become layers: the formats, with their versions."""
+    number: Count
+    """0, and more where bases have the directories of layers with attributes of their own."""
 
 
 class ShardedCheckpointKey(KeyDocument):
@@ -209,6 +225,7 @@ KINDS: Mapping[str, type[KeyDocument]] = {
     "neuron": NeuronKey,
     "tensorrt-llm-engine": TensorRtLlmEngineKey,
     "quantized-checkpoint": QuantizedCheckpointKey,
+    "streamed-layers": StreamedLayersKey,
     "sharded-checkpoint": ShardedCheckpointKey,
     "draft-head": DraftHeadKey,
     "quality-report": QualityReportKey,

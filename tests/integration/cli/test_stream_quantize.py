@@ -233,6 +233,71 @@ def test_a_result_of_the_tool_is_taken_from_the_cache_in_place_of_rounding(remot
     assert explained.out.startswith("quantize: hit (")
 
 
+def elsewhere(remote: Remote, name: str) -> Remote:
+    """Another machine: it shares the artifact cache, and nothing else."""
+    environment = {**remote.environment, "XDG_STATE_HOME": str(remote.disk / name)}
+    return Remote(remote._packager, environment, remote.root)
+
+
+@pytest.mark.parametrize("form", ["plain", "erofs"])
+@pytest.mark.parametrize("method", ["fp8", "nvfp4", "rtn,asymmetric"])
+def test_layers_that_were_streamed_once_are_known_wherever_the_cache_is(
+    remote: Remote, hub: FakeHub, registry: FakeRegistry, method: str, form: str
+) -> None:
+    place, on = "hf://acme/tiny", ("--instance", "ml.p5.48xlarge", "--layer-format", form)
+    asked = ("--cache-dir", str(remote.root / "cache"), "--quantize", method, *on)
+    first = remote.record(place, f"{registry.host}/acme/tiny:1", *asked)
+    other, whole = elsewhere(remote, "other"), weight_bytes(remote.root / "upstream")
+
+    told = other.run("plan", "--model", place, *asked[:-2])
+    second = other.record(place, f"{registry.host}/acme/tiny:2", *asked, "--require-cached")
+    moved = other.record(place, f"{registry.host}/acme/other:1", *asked, "--require-cached")
+    anew = elsewhere(remote, "third").record(place, "oci:out", *asked, "--verify")
+
+    assert "layers with the stream: in the cache (" in told.out or form == "erofs"
+    assert first["digest"] == second["digest"] == moved["digest"] == anew["digest"]
+    for record in (second, moved):
+        assert record["transfer"]["bytes_read"] < 10_000  # headers
+        assert {one["believed"] for one in record["layers"] if one["role"] == "weights"} == {
+            "cache"
+        }
+    assert anew["transfer"]["bytes_read"] > whole * 0.99
+
+
+def test_layers_are_copied_from_where_the_cache_says_that_they_are(
+    remote: Remote, hub: FakeHub, registry: FakeRegistry
+) -> None:
+    asked = (*FP8, "--cache-dir", str(remote.root / "cache"))
+    first = remote.record("hf://acme/tiny", f"{registry.host}/acme/tiny:1", *asked)
+    other, sent = elsewhere(remote, "other"), hub.sent
+
+    copied = other.record("hf://acme/tiny", "oci:out", *asked, "--require-cached")
+    registry.blobs.clear()
+    lost = other.build("hf://acme/tiny", "oci:lost", *asked, "--require-cached", status=8)
+    anew = other.record("hf://acme/tiny", "oci:anew", *asked)
+
+    assert layers_of(copied) == layers_of(first) == layers_of(anew)
+    assert "would be quantized anew" in lost.err
+    assert copied["transfer"]["bytes_read"] < weight_bytes(remote.root / "upstream") * 0.6
+    assert hub.sent - sent < 2 * weight_bytes(remote.root / "upstream")  # once, by the last
+
+
+def test_entries_of_streamed_layers_are_looked_at_like_all_others(remote: Remote) -> None:
+    asked = (*FP8, "--cache-dir", str(remote.root / "cache"))
+    place = ("--model", "hf://acme/tiny", "--instance", "local")
+    remote.record("hf://acme/tiny", "oci:out", *asked)
+    other = ("--quantize", "int8", *asked[2:])
+
+    listed = remote.run("cache", "ls", "--cache-dir", asked[-1])
+    hit = remote.run("cache", "explain", *place, *asked)
+    missed = remote.run("cache", "explain", *place, *other)
+
+    assert "streamed-layers" in listed.out
+    assert hit.out.startswith("layers: hit (")
+    assert "layers: miss (" in missed.out
+    assert "/precision/weights/algorithm" in missed.out
+
+
 def publish_tree(remote: Remote, tree: Path) -> None:
     """Publish what the stream wrote as the tool's result, under the key that was last missed."""
     noted = json.loads(next(remote.disk.rglob("lookups.json")).read_text())

@@ -43,6 +43,7 @@ from packager.core.units import GIB
 from packager.core.warmup import Grid, WarmPlan
 from packager.core.worker import WorkerEvent, WorkerResult, WorkerSpec
 from packager.optimize.cache.settings import CacheOptions, _File, cache_settings
+from packager.optimize.cache.streamed import KeptLayers
 from packager.optimize.keys.documents import KINDS as KEYS
 from packager.optimize.keys.documents import parse_document
 from packager.optimize.steps.tools.definition import ToolFile, read_tool
@@ -52,6 +53,7 @@ from tests.support.document_kinds.kinds import DocumentKind, in_file, modelled, 
 from tests.support.frozen_schemas import filled, inlined
 from tests.support.places import DATA
 
+DIGEST = f"sha256:{'a' * 64}"
 WRITTEN = tomllib.loads((DATA / "schemas" / "cache.toml").read_text(encoding="utf-8"))
 
 
@@ -248,6 +250,18 @@ MODELLED: tuple[DocumentKind, ...] = (
         "SCHEMA",
         model=Entry,
         part=lambda document: {name: document[name] for name in document if name != "check"},
+    ),
+    modelled(
+        "streamed-layers",
+        1,
+        KeptLayers,
+        writer="packager.optimize.cache.streamed",
+        read=lambda data, _place: parse_model(KeptLayers, data),
+        changes={
+            "layers": [
+                {"role": "weights", "content": DIGEST, "size": 3, "digest": DIGEST},
+            ],
+        },
     ),
     written(
         "cache-envelope",

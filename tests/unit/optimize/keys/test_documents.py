@@ -140,7 +140,7 @@ def test_the_samples_reach_every_field_of_every_group() -> None:
         if isinstance(place[-1], str)
     }
     fields = {(model, name) for model in key_models() for name in model.model_fields}
-    bases = {KeyPart, KeyDocument, documents.CompiledKey}
+    bases = {KeyPart, KeyDocument, documents.CheckpointKey, documents.CompiledKey}
 
     assert {(model, name) for model, name in fields if model not in bases} <= reached
 
