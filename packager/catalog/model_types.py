@@ -44,6 +44,11 @@ def generating_classes() -> Mapping[str, Literal["text", "encoder-decoder", "spe
     return classes
 
 
+def own_attention() -> frozenset[str]:
+    """Return those of them that attend by code of their own, which no engine can replace."""
+    return frozenset(_table()["own_attention"])
+
+
 def loaders_of(model_type: str) -> Mapping[str, tuple[str, ...]]:
     """Return the classes that each loader of transformers takes for a type, by the loader."""
     found = _table()["loaders"].get(model_type, {})

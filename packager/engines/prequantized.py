@@ -16,9 +16,12 @@ from packager.core.plan import Plan
 from packager.core.prequantized import CheckpointRequirements
 from packager.core.share import read_shipped
 from packager.core.versions import LOWEST, is_within, version_key
+from packager.engines.plain_modules import renaming_classes
 from packager.engines.schema import ENGINES, find_schema, shipped_versions
+from packager.engines.supported_models import served_class
 
 ALLOW = "allow-deprecated-quantization"
+BY_KIND = "targets-by-kind"  # read from the names of targets
 MOST_NAMED = 3  # containers in a hint
 # What to ask for instead of a feature of a checkpoint that a step will write.
 OTHERWISE = {
@@ -42,6 +45,7 @@ def check_arrived(who: str, plan: Plan) -> Iterator[Finding]:
         return
     yield from _check_deprecated(who, plan, arrived)
     yield from _check_features(who, plan, arrived)
+    yield from _check_targets(who, plan, arrived)
     yield from _check_reader(who, plan, arrived)
     yield from _check_head(who, plan, arrived)
 
@@ -91,6 +95,20 @@ def _check_features(who: str, plan: Plan, arrived: CheckpointRequirements) -> It
         otherwise = OTHERWISE.get(name, "") if ours else ""
         hint = _containers_hint(plan, arrived, otherwise or "take a checkpoint in another format")
         yield Finding("error", "engine-lacks-quantization", message, hint)
+
+
+def _check_targets(who: str, plan: Plan, arrived: CheckpointRequirements) -> Iterator[Finding]:
+    """Refuse schemes for kinds of modules where the class renames them as if they were paths."""
+    version, served = plan.container.engine_version, served_class(plan)
+    renaming = renaming_classes(plan.container.engine, version)
+    if BY_KIND not in arrived.features or served not in renaming:
+        return
+    message = (
+        f"{who} {version} runs {plan.profile.architecture} as {served}, which takes the names of "
+        "kinds of modules in quantization_config, such as 'Linear', for paths, and finds no scheme"
+    )
+    hint = "use --family vllm, or leave the weights as they are"
+    yield Finding("error", "engine-lacks-quantization", message, hint)
 
 
 def _check_reader(who: str, plan: Plan, arrived: CheckpointRequirements) -> Iterator[Finding]:

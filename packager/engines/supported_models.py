@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from packager.catalog.model_types import generating_classes
+from packager.catalog.model_types import generating_classes, own_attention
 from packager.catalog.served_architectures import (
     Listing,
     find_listing,
@@ -29,6 +29,7 @@ MOST_NAMED = 3  # containers in a hint
 # Since when an engine runs transformers' own code for a class that it lacks: vLLM 0.7.0 brought
 # models/transformers.py, SGLang 0.4.6 the same.  States of linear layers are not kept by it.
 FALLS_BACK_SINCE: Mapping[str, str] = {"vllm": "0.7.0", "sglang": "0.4.6"}
+FALLBACK = "TransformersForCausalLM"  # the class that does, of both
 
 
 def check_listed(who: str, plan: Plan) -> Iterator[Finding]:
@@ -50,6 +51,14 @@ def check_listed(who: str, plan: Plan) -> Iterator[Finding]:
         yield _lacks(who, plan, listing)
     elif is_listed(architecture) or architecture in generating_classes():
         yield _never_had(who, plan)
+
+
+def served_class(plan: Plan) -> str:
+    """Return the engine's class that has the model: its own, or the one for others."""
+    engine, architecture = plan.container.engine, plan.profile.architecture
+    listing = find_listing(engine, architecture)
+    version = nearest_read(engine, plan.container.engine_version)
+    return architecture if listing is not None and listing.has(version) else FALLBACK
 
 
 def check_neuron_type(plan: Plan) -> Iterator[Finding]:
@@ -95,11 +104,12 @@ def _never_had(who: str, plan: Plan) -> Finding:
 
 
 def _falls_back(plan: Plan) -> bool:
-    """Whether the engine may run transformers' code: decoders with a cache alone."""
+    """Whether the engine may run transformers' code: decoders whose attention it can replace."""
     since = version_key(FALLS_BACK_SINCE.get(plan.container.engine, ""))
     key = version_key(plan.container.engine_version)
     is_new = key is None or (since is not None and key >= since)
-    is_known = plan.profile.architecture in generating_classes()
+    architecture = plan.profile.architecture
+    is_known = architecture in generating_classes() and architecture not in own_attention()
     return is_new and is_known and not plan.profile.state_bytes
 
 

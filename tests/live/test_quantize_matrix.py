@@ -2,8 +2,8 @@
 
 Each is planned as a user's would be, as bfloat16 and as float16.  What the plan takes is quantized
 by the worker's own code, in one process of the tool environment, dequantized with NumPy, and its
-logits are held against the source's.  `PACKAGER_SERVE=all` adds the options of methods, and has the
-evaluate tool compare every result.  `make test` has a case of each kind.
+logits are held against the source's.  `PACKAGER_SERVE=all` tries options of methods with every
+model, and has the evaluate tool compare every result.  `make test` has a case of each kind.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ LONG = os.environ.get("PACKAGER_SERVE") == "all"
 CORPUS = tomllib.loads((Path(__file__).parent / "corpus/quantize_matrix.toml").read_text())
 ROWS: list[str] = CORPUS["models"]  # those of the table that every method was tried with
 MODELS: list[str] = [*ROWS, *CORPUS["newer"]]
+OPTIONAL: list[str] = MODELS if LONG else CORPUS["optional"]
 BOUNDS: dict[str, float] = CORPUS["bounds"] | CORPUS["options"]
 ROUNDED: dict[str, float] = CORPUS["rounded"]
 Told = dict[str, Any]
@@ -65,13 +66,12 @@ MOVES = {(row["model"], row["asked"]): row["into"] for row in CORPUS["moves"]}
 KINDS: list[Case] = [(model, asked) for model, asked in CORPUS["kinds"]]
 MATRIX: list[Case] = [
     (model + dtype, asked)
-    for methods in (CORPUS["bounds"], CORPUS["options"] if LONG else ())
+    for methods, models in ((CORPUS["bounds"], MODELS), (CORPUS["options"], OPTIONAL))
     for dtype in ("", "+float16")
-    for model in MODELS
+    for model in models
     for asked in methods
     if (model + dtype, asked) not in KINDS
 ]
-MATRIX += [case for case in map(tuple, CORPUS["tuned"]) if case not in MATRIX]
 SOURCES: list[Case] = [
     (model + dtype, asked)
     for row in CORPUS["sources"]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from packager.core.traits import Beyond, DraftTraits, EngineTraits
+from packager.engines.plain_modules import plain_modules
 
 # Read in 0.5.5, 0.5.17 and 0.5.23, configs/model_config.py: an error unless
 # SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN is set, for every kind of draft that has a config.
@@ -23,6 +26,6 @@ TRAITS = EngineTraits(
 )
 
 
-def sglang_traits(version: str) -> EngineTraits:  # noqa: ARG001
-    """Return what holds of every version alike."""
-    return TRAITS
+def sglang_traits(version: str) -> EngineTraits:
+    """Return what holds of every version alike, and which matrices this one builds plain."""
+    return replace(TRAITS, plain_modules=plain_modules("sglang", version))

@@ -10,8 +10,8 @@ from packager.core.request import MOST_NODES
 from packager.core.stopping import DRAIN_S, Stopping
 from packager.core.traits import Beyond, DraftTraits, EngineTraits
 from packager.core.versions import is_before
+from packager.engines.plain_modules import plain_modules
 from packager.engines.schema import EngineSchema
-from packager.engines.vllm.plain_modules import plain_modules
 from packager.engines.vllm.processors import processor_kernels
 
 # Lets running requests end after SIGTERM; by default vLLM's server aborts them at once.
@@ -68,7 +68,7 @@ def vllm_traits(version: str) -> EngineTraits:
         "computed again",
         awq_format="awq" if older else "compressed-tensors",
         processors=processor_kernels(version),
-        plain_modules=plain_modules(version),
+        plain_modules=plain_modules("vllm", version),
         loads_ranks=not is_before(version, RANKS_SINCE),
         drafts=DraftTraits(
             medusa_layout="blocks",

@@ -101,7 +101,8 @@ def find_support(
     if row is None:
         allowed = untested or kind == "rounded"
         return Support(tried=False, refused="" if allowed else _untried(kind), folds=folds)
-    refused = next((row.refused[word] for word in (method, kind, "all") if word in row.refused), "")
+    words = (method, *options, kind, "all")
+    refused = next((row.refused[word] for word in words if word in row.refused), "")
     if any(config.get(key) != value for key, value in row.refused_when.items()):
         refused = ""
     left = row.unfolded.get(method, ())

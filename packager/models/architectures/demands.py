@@ -39,6 +39,8 @@ def read_arrived(
     if method == "compressed-tensors":
         groups = tuple(config_groups(stated))
         features = [*_compressed_features(stated, groups)]
+        if any(_is_by_kind(group) for group in groups):
+            features.append(BY_KIND)
         if any(EXPERTS in one.name and one.name.endswith(ZEROS) for one in tensors):
             features.append(EXPERT_ZEROS)
         keys = frozenset(key for group in groups for one in _arguments(group) for key in one)
@@ -62,6 +64,8 @@ def read_arrived(
     )
 
 
+# Schemes for classes of modules or patterns of names, `Linear`, and not for modules by their paths.
+BY_KIND = "targets-by-kind"
 EXPERTS, ZEROS = ".experts.", ".weight_zero_point"
 EXPERT_ZEROS = "expert-zero-points"
 
@@ -109,6 +113,8 @@ def written_demands(
         features.append(EXPERT_ZEROS)
     if quantization.scales_cache:
         features.append("cache-scales")
+    if method == "compressed-tensors" and schemes:
+        features.append(BY_KIND)
     if not schemes:
         features.append("cache-scales-alone")
     has_head = any(group.head and group.quantization for group in quantization.groups)
@@ -183,6 +189,12 @@ def _compressed_features(
         elif feature := _feature(weights, arguments_of(group, "input_activations")):
             packed = (group.get("format") or stated.get("format")) == "pack-quantized"
             yield feature if packed or feature != "w4a8-fp8" else "w4a8-fp8-unpacked"
+
+
+def _is_by_kind(group: Mapping[str, Any]) -> bool:
+    targets = group.get("targets")
+    names = [one for one in targets if isinstance(one, str)] if isinstance(targets, list) else []
+    return any(name.startswith("re:") or "." not in name for name in names)
 
 
 def _feature(weights: Mapping[str, Any], inputs: Mapping[str, Any]) -> str:

@@ -290,6 +290,24 @@ def test_zero_points_of_experts_are_asked_of_the_engine(
     assert all("zero points of experts" in one.message for one in found)
 
 
+@cases("targets", architecture="SmolLM3ForCausalLM", targets=("Linear",), written=False)
+def test_schemes_for_kinds_of_modules_are_asked_of_the_class_that_has_the_model(
+    family: str, version: str, architecture: str, targets: list[str], written: bool, expected: bool
+) -> None:
+    """As the loaders of these versions say: 'Unable to find matching target for model.layers…'."""
+    plan = plan_for(family)
+    group = {"targets": [*targets], "weights": INT_4}
+    model = stating(compressed("pack-quantized", INT_4, config_groups={"group_0": group}))
+    plan = replace(
+        plan,
+        profile=replace(plan.profile, architecture=architecture),
+        container=replace(find_container(family, "nvidia"), engine_version=version),
+        arrived=written_demands(WRITTEN) if written else read_arrived(model.config, model.tensors),
+    )
+
+    assert [one.code for one in check_arrived("Engine", plan)] == [LACKS] * expected
+
+
 def test_zero_points_of_experts_that_arrive_are_seen_in_the_headers() -> None:
     stated = {"quant_method": "compressed-tensors", "config_groups": {}}
     names = ("experts.0.up_proj.weight_zero_point", "q_proj.weight_zero_point")

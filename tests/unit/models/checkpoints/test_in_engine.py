@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from packager.core.traits import EngineTraits
-from packager.engines.vllm.plain_modules import plain_modules
+from packager.engines.plain_modules import plain_modules
 from packager.models.checkpoints.gate import check_in_engine
 from tests.support.quantized import arriving
 
@@ -27,13 +27,24 @@ def test_packed_weights_that_the_engine_builds_plain_are_refused(path: str, coun
 
 def test_the_table_is_that_of_the_newest_version_that_is_not_newer() -> None:
     """As vLLM's sources say: `MambaMixer` is built without quantization, indexers by version."""
-    oldest, newer = plain_modules("0.9.0"), plain_modules("0.26.1")
+    oldest, newer = plain_modules("vllm", "0.9.0"), plain_modules("vllm", "0.26.1")
 
     assert ("JambaForCausalLM", "mamba.x_proj") in oldest & newer
-    assert ("DeepseekV32ForCausalLM", "indexer.weights_proj") in plain_modules("0.19.0")
+    assert ("DeepseekV32ForCausalLM", "indexer.weights_proj") in plain_modules("vllm", "0.19.0")
     assert ("DeepseekV32ForCausalLM", "indexer.weights_proj") in newer  # a part of a joined one
-    assert ("GlmMoeDsaForCausalLM", "indexer.weights_proj") in plain_modules("0.32.0")  # handed on
-    assert ("GlmMoeDsaForCausalLM", "mlp.gate") in plain_modules("0.32.0")  # a package of its own
+    newest = plain_modules("vllm", "0.32.0")
+    assert ("GlmMoeDsaForCausalLM", "indexer.weights_proj") in newest  # handed on
+    assert ("GlmMoeDsaForCausalLM", "mlp.gate") in newest  # a package of its own
+    assert ("FalconH1ForCausalLM", "feed_forward") in oldest - newest  # never given a scheme
+
+
+def test_sglang_has_a_table_of_its_own() -> None:
+    """As its loaders say: no place for scales of `self_attn` of StableLM; GPTBigCode's are torn."""
+    table = plain_modules("sglang", "0.5.23")
+
+    assert ("StableLmForCausalLM", "self_attn") in table
+    assert ("GPTBigCodeForCausalLM", "c_attn") in table
+    assert ("LlamaForCausalLM", "self_attn") not in table
 
 
 @pytest.mark.parametrize("named", [5, "LlamaForCausalLM", {}, [None]], ids=repr)
