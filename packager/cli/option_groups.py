@@ -49,8 +49,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Image": (
         *("--weights", "--max-layer-size", "--layer-order", "--compression", "--layer-format"),
-        *("--base-files", "--verify", "--sbom", "--no-sbom", "--sign"),
-        *("--policy", "--no-policy"),
+        *("--base-files", "--verify", "--sbom", "--no-sbom", "--sbom-base", "--sign"),
+        *("--policy", "--no-policy", "--model-key", "--model-signature"),
     ),
     "Load": (
         *("--concurrency", "--rate", "--arrivals", "--requests", "--duration", "--warm-up"),

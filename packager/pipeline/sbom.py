@@ -47,7 +47,6 @@ def make_sbom(assembled: Assembled, written: Written, services: BuildServices) -
         _model(assembled, services, served, digest_of),
         *_data(facts),
         *_tools(assembled),
-        _engine(plan),
         _configuration(assembled.serving),
     ]
     if plan.draft is not None:
@@ -58,7 +57,8 @@ def make_sbom(assembled: Assembled, written: Written, services: BuildServices) -
         found = artifacts.adapters.get(adapter.directory, ())
         parts.append(_adapter(adapter, found, digest_of))
     if written.refs and facts.base is not None and facts.base.digest:
-        parts.append(_base(facts))
+        parts.append(_base(facts, services.base_packages(facts.base)))
+    parts.append(_engine(plan, parts))
     unknown = [one.ref for one in parts if not _is_whole(one)]
     whole = [one.ref for one in parts if one.ref not in unknown]
     subject = Component(
@@ -255,7 +255,8 @@ def _tools(assembled: Assembled) -> Iterator[Component]:
         )
 
 
-def _engine(plan: Plan) -> Component:
+def _engine(plan: Plan, parts: Iterable[Component]) -> Component:
+    """Return the engine; it is one of the base's packages where those are known."""
     engine, version = plan.container.engine, plan.container.engine_version
     package = engine_row(engine).package if version else ""
     return Component(
@@ -264,8 +265,15 @@ def _engine(plan: Plan) -> Component:
         name=engine or plan.container.family,
         version=version,
         purl=purls.pypi(package, version) if package else "",
-        needs=("model",),
+        needs=("model", *_installed(package, version, parts)),
     )
+
+
+def _installed(package: str, version: str, parts: Iterable[Component]) -> tuple[str, ...]:
+    """Return the ref of a Python package of the base in exactly this version."""
+    base = next((one for one in parts if one.ref == "base"), None)
+    wanted = purls.pypi(package, version) if package else ""
+    return tuple(one.ref for one in base.components if one.purl == wanted) if base else ()
 
 
 def _configuration(serving: ServingConfig) -> Component:
@@ -330,7 +338,7 @@ def _adapter(adapter: ServedAdapter, files: Iterable[ModelFile], digest_of: Dige
     )
 
 
-def _base(facts: Facts) -> Component:
+def _base(facts: Facts, packages: tuple[Component, ...]) -> Component:
     base = facts.base
     assert base is not None
     named = published_base(base.reference)
@@ -342,6 +350,7 @@ def _base(facts: Facts) -> Component:
         version=base.digest,
         sha256=base.digest.removeprefix("sha256:"),
         purl=purls.oci(last, base.digest, base.platform.architecture),
+        components=packages,
     )
 
 
@@ -365,8 +374,10 @@ def _files(ref: str, files: Iterable[ModelFile], digest_of: DigestOf) -> Iterato
 
 def _is_whole(one: Component) -> bool:
     """Return whether all of a part is listed: of files every digest, of a base its packages."""
-    if one.ref in ("base", "engine"):
+    if one.ref == "base":
         return bool(one.components)
+    if one.ref == "engine":
+        return any(ref.startswith("base/") for ref in one.needs)
     if one.ref in ("model", "draft", "compiled") or one.ref.startswith("adapter/"):
         files = [part for part in one.components if part.type == "file"]
         return bool(files) and all(part.sha256 for part in files)

@@ -21,6 +21,7 @@ from packager.core.samples import Samples
 from packager.core.workload import Workload
 from packager.estimate.performance.effort import PastRun
 from packager.images.rootfs.tree import ImageFiles
+from packager.images.sbom.components import Component
 from packager.optimize.drafts.published import KnownChoice
 from packager.optimize.steps.services import StepServices
 
@@ -70,6 +71,7 @@ class BuildServices(StepServices):
     # things; a failure is a warning, unless what failed is required.
     attach: Callable[[BuildRecord, SealedImage, Documents], None] = lambda _record, _image, _: None
     with_sbom: bool = True
+    base_packages: Callable[[BaseImage], tuple[Component, ...]] = lambda _: ()  # for the SBOM
     policy: str = ""  # what provenance says of it: a digest, or that it was skipped
     # The SHA-256 of a file, or what its source states; "" where that takes reading it.
     digest_of: Callable[[Blob, str], str] = lambda _blob, stated: stated

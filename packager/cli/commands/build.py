@@ -116,6 +116,26 @@ from packager.pipeline.records import load_record
     help="Attach a list of all parts; `required` fails where a registry refuses it.",
 )
 @click.option(
+    "--model-key",
+    "model_keys",
+    multiple=True,
+    metavar="FILE",
+    help="Build only if one of these public keys has signed the model (model.sig beside it).",
+)
+@click.option(
+    "--model-signature",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Where the model's signature is, if not beside it.",
+)
+@click.option(
+    "--sbom-base",
+    type=click.Choice(("skip", "read")),
+    default="skip",
+    show_default=True,
+    help="Read the base's layers for its packages, once per base, for the SBOM.",
+)
+@click.option(
     "--sign",
     default="",
     metavar="KEY",
@@ -263,7 +283,16 @@ def _take_settings(given: dict[str, Any]) -> dict[str, Any]:
     """
     same = (
         *("insecure_registries", "ca_file", "record_file", "catalog_file"),
-        *("restart", "sbom", "sign", "sparse_base", "verify"),
+        *(
+            "restart",
+            "sbom",
+            "sbom_base",
+            "model_keys",
+            "model_signature",
+            "sign",
+            "sparse_base",
+            "verify",
+        ),
     )
     return {
         **take_cache_settings(given),

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
+from packager.cli.wiring.bases import base_packages
 from packager.cli.wiring.outputs import attach_to_all, traits_of
 from packager.cli.wiring.policies import stated_policy
 from packager.cli.wiring.settings import Settings, digests_file
-from packager.cli.wiring.signing import signed, signer_for, statements_of
+from packager.cli.wiring.signing import (
+    sign_tree,
+    signed,
+    signed_models,
+    signer_for,
+    statements_of,
+)
 from packager.core.errors import PackagerError, UsageError
 from packager.core.image import Attached, Blob, SealedImage
 from packager.core.model import ModelFile
@@ -42,7 +49,7 @@ def check_sbom(settings: Settings) -> None:
         required = "--sign is given"
     for output in settings.outputs if required else ():
         traits = traits_of(output)
-        if not traits.takes_artifacts and (settings.sign or not traits.holds_tree):
+        if not (traits.takes_artifacts or traits.holds_tree):
             raise UsageError(
                 f"{output.text!r} keeps nothing beside an image, and {required}",
                 hint="name an oci: layout or a registry alone, or leave the option out",
@@ -74,6 +81,7 @@ def with_documents(
             record, image, documents, sinks, settings
         ),
         with_sbom=keeps_documents(settings),
+        base_packages=partial(base_packages, settings, reader),
         policy=stated_policy(settings),
         digest_of=lambda blob, stated: known_digest(blob, stated, index()),
         read_small=lambda file: read_small(file, reader),
@@ -93,6 +101,10 @@ def attach_documents(
     for kind, data in documents.items():
         for sink in sinks:
             sink.keep_beside(_BESIDE[kind], data)
+    signer = signer_for(settings.sign, settings.environment) if settings.sign else None
+    if signer is not None:
+        for sink in sinks if image.tree else ():
+            sink.keep_beside("model.sig", sign_tree(signer, record.served_name, image.tree))
     if not record.images:
         return
     found = record_artifact(record, image.manifest_descriptor)
@@ -103,11 +115,11 @@ def attach_documents(
         for kind, data in documents.items()
     ]
     artifacts: list[Attached] = [*([found] if found else []), *others]
-    if not settings.sign:
+    if signer is None:
         attach_to_all(sinks, image, artifacts, required=settings.sbom == "required")
         return
     sign_everywhere(
-        signer_for(settings.sign, settings.environment),
+        signer,
         sinks,
         image,
         documents,
@@ -133,6 +145,7 @@ def sign_everywhere(
     for sink in sinks:
         statements = statements_of(documents, image, otherwise)
         made = signed(signer, image, sink.repository or otherwise, statements)
+        made += signed_models(signer, image, documents, otherwise)
         sink.attach(image, (*beside, *made), required=True)
 
 

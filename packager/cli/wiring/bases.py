@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from packager.cli.wiring.caches import cache_dir
 from packager.cli.wiring.settings import Settings
-from packager.core.events import Event, EventSink, StagesEvent, StepEvent
+from packager.core.events import Event, EventSink, StagesEvent, StepEvent, working
 from packager.core.image import BaseImage, Platform
 
 if TYPE_CHECKING:
     from packager.images.blobs import BlobReader
     from packager.images.rootfs.reading import LayerReader
     from packager.images.rootfs.tree import ImageFiles
+    from packager.images.sbom.components import Component
 
 _EMBEDDED = "embedded:"
 
@@ -56,6 +57,22 @@ def read_base(settings: Settings, reader: BlobReader, base: BaseImage) -> ImageF
 
     layers = layer_reader(settings, reader)
     return ImageFiles(lambda wanted: layers.tree_of(base.reference, base.layers, wanted))
+
+
+def base_packages(settings: Settings, reader: BlobReader, base: BaseImage) -> tuple[Component, ...]:
+    """Return a base's packages where they are asked for: its layers are read once per digest."""
+    if settings.sbom_base != "read" or not base.layers:
+        return ()
+    from packager.images.sbom.kept_packages import PackageStore
+    from packager.images.sbom.packages import packages_of
+
+    store = PackageStore(cache_dir(settings) / "base-packages")
+    found = store.get(base.digest)
+    if found is None:
+        with working(settings.on_event, "base packages", base.reference):
+            found = packages_of(base.layers, reader.chunks)
+        store.put(base.digest, found)
+    return found
 
 
 def _of_the_base(on_event: EventSink) -> EventSink:

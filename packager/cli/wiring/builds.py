@@ -102,7 +102,7 @@ def services_for(settings: Settings) -> BuildServices:
     services = BuildServices(
         parse_model_reference=parse_model_reference,
         # Ranking plans one model many times.
-        find_model=cache(lambda reference: find_model(reference, settings)),
+        find_model=cache(partial(_find_signed, settings, reader, is_model=True)),
         find_instance=rows.find_instance,
         find_container=rows.find_container,
         find_base=partial(_find_base, repeat, clients, settings),
@@ -130,7 +130,7 @@ def services_for(settings: Settings) -> BuildServices:
         write=lambda image: write_out(image, sinks, reader, settings),
         save=lambda record: _save(record, sinks, settings),
         created=repeat.created if repeat else created_time(settings.environment),
-        find_draft=once_each(lambda reference: find_model(reference, settings, is_draft=True)),
+        find_draft=once_each(partial(_find_signed, settings, reader, is_draft=True)),
         known_draft=rows.known_draft,
         instances=rows.instances(),
         smaller_checkpoints=quantized_checkpoints,
@@ -146,19 +146,42 @@ def services_for(settings: Settings) -> BuildServices:
         read_training=report_beside,
     )
     services = with_streamed_layers(services, artifacts, sinks, clients, verify=settings.verify)
-    return _with_headers(with_documents(services, settings, sinks, reader), settings)
+    services = with_documents(services, settings, sinks, reader)
+    return _with_headers(services, settings, reader)
 
 
-def _with_headers(services: BuildServices, settings: Settings) -> BuildServices:
+def _with_headers(services: BuildServices, settings: Settings, reader: BlobReader) -> BuildServices:
     """Return the services with those that read headers of models, drafts and adapters."""
     return replace(
         services,
         peek_model=lambda reference: _peek_model(reference, settings),
         peek_draft=once_each(lambda reference: _peek_model(reference, settings, is_draft=True)),
-        find_adapter=once_each(lambda reference: find_adapter(reference, settings)),
+        find_adapter=once_each(partial(_find_signed, settings, reader, is_adapter=True)),
         peek_adapter=once_each(lambda reference: _peek_adapter(reference, settings)),
         list_adapters=list_adapters,
     )
+
+
+def _find_signed(
+    settings: Settings,
+    reader: BlobReader,
+    reference: ModelReference,
+    *,
+    is_model: bool = False,
+    is_draft: bool = False,
+    is_adapter: bool = False,
+) -> ModelFiles:
+    """Find a model, draft or adapter that keys must have signed where they are asked for."""
+    step = "adapter" if is_adapter else ""
+
+    def find(asked: ModelReference) -> ModelFiles:
+        return find_model(asked, settings, is_draft=is_draft, is_adapter=is_adapter, step=step)
+
+    if not (settings.policy.is_enforced or settings.model_keys):
+        return find(reference)
+    from packager.cli.wiring.model_keys import find_signed
+
+    return find_signed(reference, settings, reader, find, is_model=is_model)
 
 
 def read_scales(model: ModelFiles, settings: Settings, reader: BlobReader) -> ScaleValues | None:

@@ -76,6 +76,9 @@ class Settings:
     verify: bool = False  # read every layer, whatever is known of it
     sign: str = ""  # private key that signs images: a file, env://NAME, awskms://…
     sbom: SbomPolicy = "attached"  # `required`: a build fails where an output does not keep it
+    model_keys: tuple[str, ...] = ()  # public keys, one of which must have signed the model
+    model_signature: Path | None = None  # where it is not beside the model
+    sbom_base: Literal["skip", "read"] = "skip"  # whether the base's layers are read for packages
     policy: PolicyChoice = field(default_factory=CHOSEN_POLICY.get)
     repeat: BuildRecord | None = None  # the record this build must reproduce
     on_event: EventSink = ignore

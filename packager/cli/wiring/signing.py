@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from packager.core.files.atomic import user_dir
 from packager.core.image import Attached, SealedImage
+from packager.core.tree_manifest import MANIFEST
+from packager.core.version import __version__
+from packager.images.attached import VERSION, attach_document
 from packager.images.oci import parse_object
 from packager.images.opened import OpenImage
 from packager.images.signatures.keys import ImageSigner, load_image_signer
@@ -75,6 +80,36 @@ def signed_index(
     for form in image.forms:
         found += sign_image(signer, form.manifest_descriptor, reference, ())
     return tuple(found)
+
+
+def sign_tree(signer: ImageSigner, name: str, manifest: bytes) -> bytes:
+    """Return the model signature of a tree of files, whose manifest is one of them."""
+    from packager.images.signatures.model_signing import sign_model
+
+    listed = parse_object(manifest, "manifest of the tree")["files"]
+    files = {one["path"]: one["sha256"] for one in listed}
+    files[MANIFEST] = hashlib.sha256(manifest).hexdigest()
+    return sign_model(signer, name, files)
+
+
+def signed_models(
+    signer: ImageSigner, image: SealedImage, documents: Mapping[str, bytes], name: str
+) -> tuple[Attached, ...]:
+    """Return the model signature of an image's model directory, whose files its SBOM lists.
+
+    None where the digest of one of them is not known.
+    """
+    from packager.images.signatures.model_signing import MEDIA_MODEL_SIGNATURE, sign_model
+
+    listed = parse_object(documents.get(MEDIA_CYCLONEDX, b"{}"), "SBOM").get("components", ())
+    model: Mapping[str, Any] = next((one for one in listed if one["bom-ref"] == "model"), {})
+    parts = [one for one in model.get("components", ()) if one["type"] == "file"]
+    if not parts or not all(one.get("hashes") for one in parts):
+        return ()
+    files = {one["name"]: one["hashes"][0]["content"] for one in parts}
+    data = sign_model(signer, name, files)
+    notes = {VERSION: __version__}
+    return (attach_document(image.manifest_descriptor, data, MEDIA_MODEL_SIGNATURE, notes),)
 
 
 def _digests(image: SealedImage) -> tuple[str, ...]:

@@ -41,4 +41,4 @@ def normalised(name: str) -> str:
 
 
 def _version(text: str) -> str:
-    return quote(text, safe="")
+    return quote(text, safe=":")  # an epoch: the specification leaves colons as they are

@@ -79,7 +79,7 @@ def test_a_document_takes_at_most_four_requests(packager: Packager, listing: boo
                 if "subject" in json.loads(data) or name.endswith((".sig", ".att"))
             }
 
-    assert len(documents) == 9  # record, SBOM, provenance, and six that are signed
+    assert len(documents) == 10  # record, SBOM, provenance, six that are signed, the model's files
     assert counts[2] - counts[1] <= 4 * (len(documents) - 1)  # both have a record
 
 
@@ -139,7 +139,7 @@ def test_a_key_that_others_can_read_is_refused(packager: Packager, tmp_path: Pat
 def test_an_output_that_keeps_no_signature_is_refused(packager: Packager) -> None:
     run(packager, "keys", "make", "image", "--to", "key.pem")
 
-    done = packager(*BUILD, "--output", "dir:tree", "--sign", "key.pem")
+    done = packager(*BUILD, "--output", "docker:tiny:1", "--sign", "key.pem")
 
     assert (done.status, "keeps nothing beside an image" in done.err) == (2, True)
 

@@ -1,0 +1,116 @@
+"""Models that must be signed: by `--model-key`, or by the rules of a policy.
+
+A directory is compared with its signature before anything else reads it.  Files that are elsewhere
+are compared when their source has named them: with the digests that it proves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from packager.cli.wiring.policies import policy_of
+from packager.cli.wiring.settings import Settings
+from packager.core.errors import UsageError
+from packager.core.files.opening import SourceChanged
+from packager.core.image import Blob
+from packager.core.model import ModelFile, ModelFiles
+from packager.core.references import DirectoryReference, ModelReference
+from packager.images.blobs import BlobReader
+from packager.images.signatures.model_signing import (
+    SignedModel,
+    check_directory,
+    check_files,
+    open_signature,
+    read_signature,
+)
+from packager.images.signatures.verifying import PublicKey
+
+Find = Callable[[ModelReference], ModelFiles]
+
+
+def model_name(reference: ModelReference) -> str:
+    """Return the one name of a model's place, as policies compare it."""
+    if isinstance(reference, DirectoryReference):
+        return str(Path(reference.path).expanduser().resolve())
+    return reference.text.partition("@")[0].removeprefix("hf://")
+
+
+def find_signed(
+    reference: ModelReference, settings: Settings, reader: BlobReader, find: Find, *, is_model: bool
+) -> ModelFiles:
+    """Return a model's files; raise `ModelRefused` where they are not what keys have signed."""
+    wanted = _wanted_keys(reference, settings, is_model=is_model)
+    if not wanted:
+        return find(reference)
+    place = settings.model_signature if is_model else None
+    if isinstance(reference, DirectoryReference):
+        directory = Path(reference.path).expanduser()
+        before = _state(directory)
+        signed = [check_directory(directory, keys, place) for keys in wanted]
+        found = find(reference)
+        if _state(directory) != before:
+            raise SourceChanged(str(directory))
+        for one in signed:
+            check_files(
+                reference.text,
+                one,
+                {file.path: one.files.get(file.path, "") for file in found.files},
+            )
+        return found
+    if place is None:
+        raise UsageError(
+            f"{reference.text!r} must be signed, and is no directory with a model.sig",
+            hint="name the publisher's signature with --model-signature FILE",
+        )
+    signed = [open_signature(reference.text, read_signature(place), keys) for keys in wanted]
+    found = find(reference)
+    check_used(reference.text, signed, found, reader)
+    return found
+
+
+def check_used(
+    name: str, signed: Sequence[SignedModel], found: ModelFiles, reader: BlobReader
+) -> None:
+    """Raise `ModelRefused` unless every file that is used is signed as it is."""
+    for one in signed:  # what is not signed is not read
+        check_files(name, one, {file.path: one.files.get(file.path, "") for file in found.files})
+    used = {file.path: _digest_of(file, reader) for file in found.files}
+    for one in signed:
+        check_files(name, one, used)
+
+
+def _wanted_keys(
+    reference: ModelReference, settings: Settings, *, is_model: bool
+) -> list[tuple[PublicKey, ...]]:
+    """Return the keys of which one each must have signed a model."""
+    wanted: list[tuple[PublicKey, ...]] = []
+    if is_model and settings.model_keys:
+        wanted.append(tuple(map(PublicKey, settings.model_keys)))
+    name = model_name(reference)
+    policy = policy_of(settings, f"model {name}")
+    if policy is not None:
+        wanted += policy.keys_for_model(name)
+    return wanted
+
+
+def _digest_of(file: ModelFile, reader: BlobReader) -> str:
+    """Return a file's SHA-256: what its source proves, or that of its bytes."""
+    if file.sha256:
+        return file.sha256
+    content = file.content
+    hashed = hashlib.sha256()
+    for chunk in reader.chunks(content if isinstance(content, Blob) else Blob((content,))):
+        hashed.update(chunk)
+    return hashed.hexdigest()
+
+
+def _state(directory: Path) -> list[tuple[object, ...]]:
+    """Return what a write to a file of a directory changes."""
+    found: list[tuple[object, ...]] = []
+    for path in sorted(directory.rglob("*")):
+        status = path.lstat()
+        identity = (status.st_dev, status.st_ino, status.st_size)
+        found.append((str(path), *identity, status.st_mtime_ns, status.st_ctime_ns))
+    return found
