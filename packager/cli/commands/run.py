@@ -12,8 +12,9 @@ from typing import Any
 
 import click
 
+from packager.cli.capture_options import capture_options, take_capture
 from packager.cli.commands.cache_options import cache_options, take_cache_settings
-from packager.cli.field_options import FiniteRange, options_from
+from packager.cli.field_options import FiniteRange, add_options, options_from
 from packager.cli.interrupts import interrupt
 from packager.cli.options import (
     choose_target,
@@ -84,6 +85,7 @@ _NOT_HERE = ("model", "outputs", "weights")  # of a request: the argument, or fo
     metavar="SECONDS",
     help="Time until the server must be ready.",
 )
+@add_options(capture_options)
 @options_from(BuildRequest, leave_out=_NOT_HERE, **request_choices)
 @request_file_option
 @jumpstart_option
@@ -126,6 +128,7 @@ def run(
         env=container_environment(env),
         deadline_s=deadline_s,
         detach=detach,
+        capture=take_capture(given),
     )
     as_json = output_format == "json"
     model = _model_or_target(model or model_option, request_file)

@@ -34,6 +34,8 @@ class ContainerSpec:
     env: Mapping[str, str]
     gpus: bool = False
     grace_s: int = PLATFORM_GRACE_S
+    binds: tuple[str, ...] = ()  # SOURCE:TARGET:ro or rw
+    arguments: tuple[str, ...] = ()  # of the server, beside its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,11 +191,13 @@ class Started:
                 hint=f"end what listens there, then use --port {PORT}",
             )
         moved = bindings is None and wanted.takes_port
+        at = ("--host", HOST, "--port", str(port)) if moved else ()
+        options |= {"binds": list(wanted.binds)} if wanted.binds else {}
         try:
             self._is_ours = True  # an interrupt may hide that it was made
             made = api.create_container(
                 wanted.image,
-                command=["--host", HOST, "--port", str(port)] if moved else None,
+                command=[*at, *wanted.arguments] or None,
                 name=self._name,
                 labels={RUN_LABEL: wanted.name, MODEL_LABEL: wanted.model},
                 environment=dict(wanted.env),

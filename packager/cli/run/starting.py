@@ -8,6 +8,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
+from packager.cli.capture_options import TrafficCapture
+from packager.cli.run.capturing import with_capture
 from packager.cli.run.containers import ContainerSpec, Started, check_free, started
 from packager.cli.run.fits_this_machine import not_this_machine, why_not_here
 from packager.cli.run.images import find_packaged
@@ -39,6 +41,7 @@ class RunOptions:
     env: Mapping[str, str]
     deadline_s: float
     detach: bool
+    capture: TrafficCapture | None = None
 
 
 def check_runnable(request: BuildRequest) -> None:
@@ -115,6 +118,7 @@ def start(
     def tell(detail: str, state: StepState = "running") -> None:
         on_event(StepEvent(step="start", detail=detail, state=state))
 
+    wanted = with_capture(engine, wanted, asked.capture)
     tell(wanted.image, "started")
     server = ending.enter_context(started(engine, wanted, tell))
     ready = wait_until_ready(server, asked.deadline_s, tell)
