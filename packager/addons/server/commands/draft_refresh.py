@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 from pathlib import Path
+from typing import get_args
 
 import click
 
 from packager.addons.deploy.wiring.compose import compose_projects
 from packager.addons.server.refresh.journal import RefreshJournal
-from packager.addons.server.refresh.report import turn_document, turn_report, turns_report
+from packager.addons.server.refresh.report import (
+    turn_document,
+    turn_report,
+    turns_report,
+    unit_report,
+)
 from packager.addons.server.refresh.run import HeadRefresh
 from packager.addons.server.refresh.spec import read_refresh_file
 from packager.addons.server.refresh.turn import STAGES, Stage, Turn, serving_head
+from packager.addons.server.refresh.units import Unit, unit_text
 from packager.addons.server.refresh.work import RefreshWork
 from packager.cli.run.containers import find_engine
 from packager.cli.shared_options import format_option
@@ -29,6 +38,11 @@ from packager.core.errors import SmokeFailed, SpeculationRejected, UsageError
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
 @click.option("--status", is_flag=True, help="List the turns, and what was decided in each.")
 @click.option("--back", is_flag=True, help="Let the image before the last roll-out serve again.")
+@click.option(
+    "--unit",
+    type=click.Choice(get_args(Unit)),
+    help="Print what starts this each hour: a line for cron, or files for systemd.",
+)
 @click.option("--quiet", "-q", is_flag=True, help="No progress.")
 @format_option
 def refresh(
@@ -37,6 +51,7 @@ def refresh(
     dry_run: bool,
     status: bool,
     back: bool,
+    unit: Unit | None,
     quiet: bool,
     output_format: str,
 ) -> None:
@@ -44,8 +59,8 @@ def refresh(
 
     FILE is TOML: name (of a project of `packager deploy compose`), model, traffic
     (the directory of its --capture) and image; also instance, method, head, train,
-    build, deploy (more options of those commands) and tables collect, measure, gate
-    and watch. A turn that was interrupted or killed goes on.
+    build, deploy (more options of those commands) and tables collect, drift, measure,
+    gate and watch. A turn that was interrupted or killed goes on.
 
     \b
     Status: 0 the new head serves, or there is not enough new traffic; 7 the gate
@@ -56,12 +71,19 @@ def refresh(
     packager draft refresh tiny.toml
     packager draft refresh tiny.toml --status
     """
-    if sum((dry_run, status, back, until is not None)) > 1:
+    if sum((dry_run, status, back, until is not None, unit is not None)) > 1:
         raise UsageError(
-            "--until, --dry-run, --status and --back are four wishes", hint="give one of them"
+            "--until, --dry-run, --status, --back and --unit exclude each other",
+            hint="give one of them",
         )
     spec = read_refresh_file(file)
     journal = RefreshJournal(state_dir(os.environ) / "refresh" / spec.name)
+    if unit is not None:
+        log = journal.folder / "refresh.log"
+        program = shutil.which(sys.argv[0]) or "packager"
+        text = unit_text(unit, spec.name, file.absolute(), program, log)
+        print_result(output_format, {"unit": unit, "text": text}, unit_report(text))
+        return
     if status:
         turns = journal.turns()
         document = {"name": spec.name, "turns": [turn_document(one) for one in turns]}

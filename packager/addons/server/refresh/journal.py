@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,15 @@ from typing import Any
 from packager.addons.server.refresh.turn import Stage, Turn, TurnEntry, turns_of
 from packager.core.documents import NotStrict, parse_object
 from packager.core.errors import ModelRefused, Unavailable
-from packager.core.files.atomic import explain_disk_errors, read_regular, sync_directory
+from packager.core.files.atomic import (
+    explain_disk_errors,
+    read_regular,
+    sync_directory,
+    write_atomically,
+)
 
 SCHEMA = 1
-_FILE, _LOCK = "journal.jsonl", ".lock"
+_FILE, _LOCK, _READINGS = "journal.jsonl", ".lock", "readings.json"
 _MOST_BYTES = 64 * 1024 * 1024
 _STATES = ("begun", "done", "failed")
 
@@ -61,6 +66,19 @@ class RefreshJournal:
                 os.fsync(file.fileno())
             if is_new:
                 sync_directory(self.folder)
+
+    def readings(self) -> list[Any]:
+        """Return the readings of counters; [] where there are none that can be read."""
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            found = json.loads((self.folder / _READINGS).read_bytes())
+            return [{name: int(one[name]) for name in ("drafts", "accepted")} for one in found]
+        return []
+
+    def keep_readings(self, readings: Sequence[Mapping[str, Any]]) -> None:
+        """Write the readings."""
+        with explain_disk_errors(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.folder / _READINGS, json.dumps(readings).encode())
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -44,6 +44,13 @@ def turns_report(name: str, turns: Sequence[Turn]) -> Report:
     return Report(kind="Draft, refreshed", title=name, sections=(section,))
 
 
+def unit_report(text: str) -> Report:
+    """Return the text of a unit as it is."""
+    part = Lines(tuple(text.rstrip("\n").split("\n")), "", is_exact=True)
+    section = Section(key="unit", title="Unit", parts=(part,))
+    return Report(kind="Draft, refreshed", title="unit", sections=(section,))
+
+
 def _turn_lines(turn: Turn) -> Iterator[str]:
     ended = EXPLAINED[turn.outcome]
     yield f"turn {turn.number}     {turn.outcome or f'before {turn.next_stage}'}: {ended}"
@@ -51,10 +58,13 @@ def _turn_lines(turn: Turn) -> Iterator[str]:
     if "conversations" in found:
         aside = f"{found['held_out']} of them never trained on"
         yield f"traffic    {found['conversations']} conversations, {aside}"
+    if drift := found.get("drift"):
+        now = ", ".join(f"{one:.2f}" for one in drift["lengths"]) or "not read yet"
+        yield f"accepted   {drift['reference']:.2f} at the roll-out, {now} since"
+    if turn.results.get("gate", {}).get("draft_costs") or found.get("drift", {}).get("costs"):
+        yield "proposal   no draft is faster at the served concurrency: build with --draft none"
     if turn.failure:
         yield f"failed     {turn.failure}"
-    if turn.results.get("gate", {}).get("draft_costs"):
-        yield "proposal   no draft is faster at the served concurrency: build with --draft none"
     watched = turn.results.get("watch", {})
     if watched.get("reason"):
         yield f"watch      {watched['verdict']}: {watched['reason']}"

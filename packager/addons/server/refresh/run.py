@@ -6,12 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from packager.addons.server.refresh.drift import added, costs, has_drifted, lengths
 from packager.addons.server.refresh.journal import RefreshJournal
 from packager.addons.server.refresh.turn import (
     STAGES,
     Stage,
     Turn,
     last_data,
+    length_served,
     open_turn,
     serving_head,
 )
@@ -69,6 +71,23 @@ class HeadRefresh:
             raise
         self.journal.add(turn.number, stage, "done", result)
 
+    def _collect(self, turn: Turn) -> dict[str, Any]:
+        """Collect, unless turns begin by drift alone, and the head that serves does well."""
+        work, turns = self.work, self.journal.turns()
+        rules, reference = work.spec.drift, length_served(turns)
+        if rules is not None and reference is not None:
+            now = work.figures()
+            readings = self.journal.readings()
+            if now is not None:
+                readings = added(readings, now.drafts, now.accepted)
+                self.journal.keep_readings(readings)
+            told: dict[str, Any] = {"lengths": lengths(readings, rules.drafts)[-rules.readings :]}
+            told |= {"reference": reference, "costs": costs(readings, rules)}
+            if not has_drifted(readings, reference, rules):
+                return {"enough": False, "drift": told}
+            return {**work.collect(self.journal.turn_folder(turn.number), ""), "drift": told}
+        return work.collect(self.journal.turn_folder(turn.number), last_data(turns))
+
     def _stages(self) -> dict[Stage, Callable[[Turn], dict[str, Any]]]:
         work = self.work
 
@@ -80,7 +99,7 @@ class HeadRefresh:
             return self.journal.turn_folder(turn.number)
 
         stages: dict[Stage, Callable[[Turn], dict[str, Any]]] = {
-            "collect": lambda turn: work.collect(folder(turn), last_data(self.journal.turns())),
+            "collect": self._collect,
             "train": lambda turn: work.train(folder(turn), head(turn)),
             "build": lambda turn: work.build(turn.number, str(turn.results["train"]["head"])),
             "measure": lambda turn: work.measure(folder(turn), turn),

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
+from packager.addons.server.refresh.drift import DriftRules
 from packager.addons.server.refresh.gate import GateRules
 from packager.addons.server.refresh.served import WatchRules
 from packager.core.errors import UsageError
@@ -54,6 +55,7 @@ class RefreshSpec(StrictDocument):
     train: _Words = ()  # more options of `packager draft train`
     build: _Words = ()  # of `packager build`
     deploy: _Words = ()  # of `packager deploy compose apply`
+    drift: DriftRules | None = None  # a turn begins with it alone; None: with new traffic
     collect: CollectRules = CollectRules()
     measure: MeasureRules = MeasureRules()
     gate: GateRules = GateRules()

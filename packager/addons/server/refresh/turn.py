@@ -75,7 +75,8 @@ def turns_of(entries: Iterable[TurnEntry]) -> tuple[Turn, ...]:
     for entry in entries:
         turn = found.get(entry.turn) or Turn(number=entry.turn, results={}, began=entry.at)
         results, failure = turn.results, turn.failure
-        if entry.state == "done" and entry.stage not in results:
+        is_new = entry.stage not in results or turn.outcome == "waits"
+        if entry.state == "done" and is_new:
             results, failure = {**results, entry.stage: entry.result}, ""
         elif entry.state == "failed":
             failure = str(entry.result.get("reason", ""))
@@ -90,6 +91,8 @@ def open_turn(turns: Iterable[Turn]) -> Turn:
     known = list(turns)
     if known and not known[-1].outcome:
         return known[-1]
+    if known and known[-1].outcome == "waits":  # it is asked again, under its number
+        return Turn(number=known[-1].number, results={})
     return Turn(number=known[-1].number + 1 if known else 1, results={})
 
 
@@ -97,6 +100,13 @@ def serving_head(turns: Iterable[Turn], first: str) -> str:
     """Return the head that serves: that of the last turn which was rolled out for good."""
     served = [turn for turn in turns if turn.outcome == "served"]
     return str(served[-1].results["train"]["head"]) if served else first
+
+
+def length_served(turns: Iterable[Turn]) -> float | None:
+    """Return the accepted length in traffic of the head that serves, when it was rolled out."""
+    served = [turn for turn in turns if turn.outcome == "served"]
+    after = (served[-1].results["watch"].get("after") or {}) if served else {}
+    return after.get("length")
 
 
 def last_data(turns: Iterable[Turn]) -> str:

@@ -133,7 +133,7 @@ class RefreshWork:
         documents = [one for _, one in sorted(found.items())]
         _, groups = self._prompts(folder)
         verdict = decide(comparison_of(documents, groups), self.spec.gate)
-        before = self._figures()
+        before = self.figures()
         told = {"before": before.document() if before else None}
         return {**verdict.document(), **told}
 
@@ -154,7 +154,7 @@ class RefreshWork:
         old = _read_figures(before) if before else None
         while True:
             seconds = self.clock() - float(rolled["at_s"])
-            new = self._figures()
+            new = self.figures()
             status = self.projects.status(self.spec.name)
             verdict, reason = judge(
                 old,
@@ -211,7 +211,8 @@ class RefreshWork:
         words = ["deploy", "compose", "apply", f"docker:{image}", "--name", self.spec.name]
         self._run([*words, "--wait", *self.spec.deploy])
 
-    def _figures(self) -> ServedFigures | None:
+    def figures(self) -> ServedFigures | None:
+        """Return what the project's server says of its traffic; None where it does not."""
         address = self.projects.status(self.spec.name).address
         if not address:
             return None

@@ -9,6 +9,7 @@ from packager.addons.server.refresh.turn import (
     Turn,
     TurnEntry,
     last_data,
+    length_served,
     open_turn,
     serving_head,
     turns_of,
@@ -25,7 +26,7 @@ RESULTS: dict[str, dict[str, Any]] = {
 }
 
 
-def entries(*told: str, turn: int = 1, **changed: dict[str, Any]) -> list[TurnEntry]:
+def entries(*told: str, turn: int = 1, **changed: Any) -> list[TurnEntry]:
     """Return entries written as `STAGE begun`; results are those above."""
     made = []
     for text in told:
@@ -45,7 +46,7 @@ def test_a_turn_goes_on_where_it_was(told: list[str], stage: str, outcome: str) 
 
 
 @cases("ends")
-def test_a_turn_ends_by_what_was_decided(results: dict[str, dict[str, Any]], outcome: str) -> None:
+def test_a_turn_ends_by_what_was_decided(results: dict[str, Any], outcome: str) -> None:
     (turn,) = turns_of(entries(*(f"{stage} done" for stage in results), **results))
 
     assert turn.outcome == outcome
@@ -90,3 +91,19 @@ def test_a_head_that_was_taken_back_later_serves_no_more() -> None:
     back = turns_of(entries(*stages, turn=2, watch={"verdict": "well"}))[0]
     assert back.outcome == "back"
     assert serving_head([served(1, "/1"), back], "") == "/1"
+
+
+def test_a_turn_without_traffic_is_asked_again_under_its_number() -> None:
+    waited = entries("collect begun", "collect done", collect={"enough": False})
+    (turn,) = turns_of(waited)
+    assert (turn.outcome, open_turn([turn]).number, open_turn([turn]).outcome) == ("waits", 1, "")
+
+    (later,) = turns_of([*waited, *entries("collect begun", "collect done")])
+    assert later.next_stage == "train"
+
+
+def test_the_length_in_traffic_is_that_of_the_head_that_serves() -> None:
+    watch = {"verdict": "well", "after": {"length": 2.5}}
+    stages = [f"{stage} done" for stage in STAGES[:-1]]
+    turn = turns_of(entries(*stages, watch=watch))[0]
+    assert (length_served([turn]), length_served([])) == (2.5, None)
