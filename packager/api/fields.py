@@ -54,6 +54,7 @@ class RequestFields(TypedDict, total=False):
     threads: int | None
     goal: Literal["cost", "latency", "throughput"] | None
     workload: str | None
+    images: str | None
     ttft_limit_ms: float | None
     tpot_limit_ms: float | None
     load_format: str | None

@@ -24,7 +24,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("--dtype", "--gpu-memory-utilization"),
     ),
     "What to plan for": (
-        *("--goal", "--workload", "--ttft-ms", "--tpot-ms", "--goals", "--measured"),
+        *("--goal", "--workload", "--images", "--ttft-ms", "--tpot-ms", "--goals", "--measured"),
         *("--second-opinion", "--discount", "--requests-per-day", "--usd-per-hour"),
     ),
     "Quantization": (

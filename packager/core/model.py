@@ -106,6 +106,8 @@ class ModelFiles:
     left_out: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     # path → why the file is not packaged
     chat_template: ChatTemplate | None = None  # None without one, and of drafts
+    picture_settings: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    # of the processor of pictures; {} without one
 
     @property
     def weight_bytes(self) -> int:
@@ -176,6 +178,7 @@ class ModelProfile:
     tower_bytes: int = 0  # of them, what reads images or sound
     tower_patch_bytes: int = 0  # of activations, for a patch of an image at the tower's peak
     tower_patches: int = 0  # of an image that become one token; 0: unknown
+    tower_attention: int = 0  # its hidden size times its layers
     expert_bytes: int = 0  # weights of the routed experts, scales included
     unserved_bytes: int = 0  # of an MTP head: loaded only where it drafts
     model_type: str = ""  # of config.json: the class that reads it

@@ -236,6 +236,12 @@ class BuildRequest(BaseModel):
         description="requests to plan for: a name such as `chat`, tokens in and out with how many "
         "at once, or a file of requests; question answering, `622:250`, by default",
     )
+    images: Annotated[str, CommandOption(metavar="NxWxH")] | None = Field(
+        default=None,
+        pattern=r"^[1-9][0-9]{0,2}x[1-9][0-9]{0,4}x[1-9][0-9]{0,4}$",
+        description="pictures in each request beside the workload's tokens: how many, and their "
+        "width and height, such as `1x1024x1024`; the server takes so many",
+    )
     ttft_limit_ms: (
         Annotated[
             float,

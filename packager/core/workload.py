@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from packager.core.errors import UsageError
+from packager.core.units import counted
 
 # English text has 4.2 to 4.7 bytes a token with vocabularies of 100,000 entries and more
 # (Llama 3's report, OpenAI's tiktoken); other scripts have fewer.  Ours, rounded down.
@@ -36,6 +37,8 @@ class Workload:
     p95_output_tokens: int = 0
     concurrency: int = 0  # requests at once, on the whole instance; 0: as many as get in time
     source: str = ""  # where the counts are from, where that is not obvious
+    pictures: int = 0  # of a request
+    picture_tokens: int = 0  # of `input_tokens`, those of all its pictures
 
     @property
     def tokens(self) -> int:
@@ -54,6 +57,8 @@ class Workload:
         text = f"{self.name}: {self.input_tokens} tokens in, {self.output_tokens} out"
         if self.p95_input_tokens:
             text += f" in the mean; p95 {self.p95_input_tokens} and {self.p95_output_tokens}"
+        if self.pictures:
+            text += f", {self.picture_tokens} of them of {counted(self.pictures, 'picture')}"
         return text + (f", {self.concurrency} at once" if self.concurrency else "")
 
 

@@ -1,6 +1,6 @@
-"""The chat template of a model, and the tokens that were added to its vocabulary.
+"""The chat template of a model, tokens added to its vocabulary, settings of its processor.
 
-Both are untrusted text and are never executed.  Too long or broken text counts as missing: the
+All are untrusted text and are never executed.  Too long or broken text counts as missing: the
 engine reports it better.
 """
 
@@ -20,6 +20,8 @@ TEMPLATE = "chat_template.jinja"
 TEMPLATE_JSON = "chat_template.json"  # of processors that read images
 TEMPLATES = (TEMPLATE, TEMPLATE_JSON)
 TOKENIZER = "tokenizer.json"
+# What cuts pictures: transformers 5 writes all of it into the second, below `image_processor`.
+PROCESSORS = ("preprocessor_config.json", "processor_config.json")
 MAX_TEMPLATE_BYTES = 1024 * 1024  # the longest released one has 30 kB
 HEAD_BYTES = 1024 * 1024  # of tokenizer.json, where the added tokens stand before the vocabulary
 MAX_ADDED = 10_000  # Qwen 3 has 26, DeepSeek V3 818, Mistral 1,000
@@ -44,6 +46,13 @@ def read_chat_template(
         return ChatTemplate(text=text)
     tokens = _listed(tokenizer)
     return ChatTemplate(text=text, tokens=_added(read_head) if tokens is None else tokens)
+
+
+def read_picture_settings(small: Mapping[str, Found]) -> Mapping[str, Any]:
+    """Return the settings of the processor of pictures, the newer file over the older."""
+    older, newer = (_json(small, path) for path in PROCESSORS)
+    inner = newer.get("image_processor")
+    return {**older, **newer, **(inner if isinstance(inner, Mapping) else {})}
 
 
 def _file(small: Mapping[str, Found], path: str) -> str:

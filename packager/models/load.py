@@ -15,7 +15,13 @@ from packager.core.image import FileRange, Inline, RemoteRange
 from packager.core.model import ModelFile, ModelFiles, ModelRef, TensorInfo
 from packager.images.reshard import weights_index
 from packager.models.adapters.read import load_adapter
-from packager.models.chat import TEMPLATES, TOKENIZER, read_chat_template
+from packager.models.chat import (
+    PROCESSORS,
+    TEMPLATES,
+    TOKENIZER,
+    read_chat_template,
+    read_picture_settings,
+)
 from packager.models.contents import (
     READ,
     Shards,
@@ -68,7 +74,7 @@ def load_model(
     check_distinct(choice.small + choice.candidates)
     refuse_incomplete(choice, is_draft=is_draft)
 
-    wanted = (*READ, *TEMPLATES)
+    wanted = (*READ, *TEMPLATES, *PROCESSORS)
     small = fetch(tuple(path for path in choice.small if not for_plan or path in wanted))
     for path, found in small.items():
         if path.endswith(".safetensors"):
@@ -110,6 +116,7 @@ def load_model(
         file_format="mistral" if native else "transformers",
         left_out=MappingProxyType({**choice.left_out, **_not_served(choice, shards)}),
         chat_template=None if is_draft else read_chat_template(small, tokenizer, read_head),
+        picture_settings=MappingProxyType({} if is_draft else dict(read_picture_settings(small))),
     )
 
 

@@ -20,6 +20,7 @@ from packager.core.workload import WORKLOADS, Workload, parse_workload
 from packager.optimize.drafts.request import parse_draft, spelled_kind
 from packager.optimize.quantize.method import NONE
 from packager.pipeline.adapters import find_adapters, merged_name, with_merged
+from packager.pipeline.planning.pictures import with_pictures
 from packager.pipeline.services import BuildServices
 
 
@@ -45,6 +46,7 @@ def resolve(
     evaluation = _find_evaluation(request, samples, services)
     adapters = find_adapters(request, services)
     model = with_merged(find_model(), adapters.merged, services)
+    workload = with_pictures(workload, model, request.images)
     named = request.model_copy(update={"instance": instance.name, **adapters.fields})
     if adapters.merged is not None and request.served_name is None:
         named = named.model_copy(update={"served_name": merged_name(model, adapters.merged)})

@@ -28,6 +28,7 @@ Options = dict[str, str | bool]
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 DRAFT_FIELD = "speculative-config"
+PICTURES = "limit-mm-per-prompt"
 # What containers and SageMaker ask again and again would fill the log.
 QUIET, PROBED = "disable-access-log-for-endpoints", "/health,/ping"
 
@@ -69,7 +70,14 @@ def default_options(plan: Plan, schema: EngineSchema) -> Options:
     stopping = stopping_of(plan.container, schema)
     ending: Options = {stopping.option: str(stopping.drain_s)} if stopping.option else {}
     quiet: Options = {QUIET: PROBED} if QUIET in schema.options else {}
-    return {**ending, **quiet, **parser_options(plan)}
+    return {**ending, **quiet, **parser_options(plan), **_pictures(plan, schema)}
+
+
+def _pictures(plan: Plan, schema: EngineSchema) -> Options:
+    """Return the limit of pictures of a request, where the plan is for some."""
+    if not plan.workload.pictures or PICTURES not in schema.options:
+        return {}
+    return {PICTURES: json.dumps({"image": plan.workload.pictures}, separators=(",", ":"))}
 
 
 def parser_options(plan: Plan) -> Options:

@@ -45,7 +45,12 @@ from packager.estimate.performance.setup_tables import (
     once_s,
     slowed_coefficients,
 )
-from packager.estimate.performance.speed_terms import STEP_TERMS, prompt_terms, step_terms
+from packager.estimate.performance.speed_terms import (
+    STEP_TERMS,
+    picture_terms,
+    prompt_terms,
+    step_terms,
+)
 
 # Times as long, since stages wait for each other; ours.  Llama-3.3-70B in one and two stages of
 # TensorRT-LLM on RTX PRO 6000, full servers, tells 1.01 to 1.13: no other engine or link is known.
@@ -144,6 +149,8 @@ def predict_point(
     input_tokens, output_tokens = workload.input_tokens, workload.output_tokens
     batch = max(1.0, concurrency / (setup.replicas * setup.pp_degree))
     asked = prompt_terms(setup, input_tokens)
+    seen_s = picture_terms(setup, workload.picture_tokens, workload.pictures)
+    asked = (asked[0] + seen_s, *asked[1:])
     cached_tokens = input_tokens + output_tokens / 2
     step_s = _scaled(known.step, step_terms(setup, batch, cached_tokens), scale)
     yielded = 1.0

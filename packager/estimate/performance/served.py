@@ -73,6 +73,9 @@ class ServedModel:
     state_bytes: int = 0  # of one sequence, of linear attention
     latent: bool = False  # attention keeps one latent (MLA), whole on every device
     known: bool = True  # False: no table has the architecture; its numbers are those of a Llama
+    tower_patches: int = 0  # of a picture, for each of its tokens
+    tower_parameters: int = 0  # that each of them is multiplied with
+    tower_attention: int = 0  # hidden size times layers of the tower
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +131,9 @@ def setup_of(
             hidden_size=profile.hidden_size,
             kv_bytes_per_token=plan.budget.kv_bytes_per_token * plan.tp_degree * plan.pp_degree,
             scheme=scheme,
+            tower_patches=profile.tower_patches,
+            tower_parameters=profile.tower_bytes // 2,
+            tower_attention=profile.tower_attention,
             expert_share=min(1.0, expert_share * (weight_bytes + unread) / weight_bytes),
             experts=profile.experts,
             experts_per_token=profile.experts_per_token,

@@ -111,6 +111,20 @@ def prompt_terms(setup: Setup, input_tokens: int) -> tuple[float, ...]:
     )
 
 
+def picture_terms(setup: Setup, tokens: int, pictures: int) -> float:
+    """Return the time of the arithmetic of a request's pictures in 16 bits, at the devices' peak.
+
+    A device of a split has a part of the tower, or a part of the pictures.
+    """
+    model, devices = setup.model, setup.accelerator
+    patches = tokens * model.tower_patches
+    peak = peak_flops(devices, "") or peak_flops(devices, model.scheme)
+    if not (patches and pictures and peak):
+        return 0.0
+    compared = 4 * model.tower_attention * patches * (patches / pictures)
+    return (2 * model.tower_parameters * patches + compared) / (setup.tp_degree * peak)
+
+
 def looked_at_tokens(model: ServedModel, tokens: float) -> float:
     """Return how many of `tokens` earlier tokens a layer reads in the mean, windows counted."""
     if not model.window_tokens:

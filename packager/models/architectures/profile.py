@@ -77,7 +77,6 @@ def _make_profile(same: SameModel) -> tuple[ModelProfile, tuple[Finding, ...]]:
     quantization, findings = read_quantization(model.config)
     dtype, dtype_findings = _dtype(model.tensors, text_config(model.config))
     findings += dtype_findings
-
     cache = read_cache(config, row, numbers)
     head = frozenset(tensor.name for tensor in _read_head(same).tensors)
     routers = find_routers(model.tensors)
@@ -128,14 +127,15 @@ def _make_profile(same: SameModel) -> tuple[ModelProfile, tuple[Finding, ...]]:
         tower_bytes=sums.tower_bytes,
         tower_patch_bytes=tower.patch_bytes,
         tower_patches=tower.patches,
+        tower_attention=tower.attention_size,
         expert_bytes=sums.expert_bytes,
         unserved_bytes=sums.unserved_bytes,
         model_type=_model_type(model.config),
         kv_groups=cache.groups,
         unknown_cache=cache.unknown,
     )
-    untyped = _untyped(model.config)
-    return profile, (*config.findings, *name_findings, *untyped, *unknown, *findings)
+    of_config = (*config.findings, *name_findings, *_untyped(model.config))
+    return profile, (*of_config, *unknown, *findings)
 
 
 def _no_profile(name: str, model: ModelFiles) -> ModelProfile:

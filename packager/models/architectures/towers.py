@@ -12,6 +12,7 @@ from typing import Any
 
 ELEMENT_BYTES = 2
 MOST = 1 << 20  # an untrusted number must not cost memory
+MOST_LAYERS = 1 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,7 @@ class Tower:
 
     patch_bytes: int = 0  # alive at the peak: twice what a layer and its MLP make of it
     patches: int = 0  # that become one token of the language model
+    attention_size: int = 0  # hidden size times layers: what each patch compares with another
 
 
 def read_tower(config: Mapping[str, Any]) -> Tower:
@@ -36,7 +38,12 @@ def read_tower(config: Mapping[str, Any]) -> Tower:
         patches = (side // patch) ** 2 // tokens
     if not (hidden and inner and 0 < patches <= MOST):
         return Tower()
-    return Tower(2 * (hidden + inner) * ELEMENT_BYTES, patches)
+    layers = next(filter(None, (_number(vision, key) for key in ("num_hidden_layers", "depth"))), 0)
+    return Tower(
+        2 * (hidden + inner) * ELEMENT_BYTES,
+        patches,
+        attention_size=min(layers, MOST_LAYERS) * hidden,
+    )
 
 
 def _number(stated: Mapping[str, Any], key: str) -> int:

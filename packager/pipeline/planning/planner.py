@@ -70,6 +70,7 @@ from packager.pipeline.planning.option_effects import (
     own_options,
 )
 from packager.pipeline.planning.option_paths import check_option_paths
+from packager.pipeline.planning.pictures import check_pictures
 from packager.pipeline.planning.quantizing import check_parts, choose_schemes
 from packager.pipeline.planning.request_checks import check_facts
 from packager.pipeline.planning.requested import (
@@ -249,6 +250,7 @@ def _choose(
     findings = [*check_facts(facts), *read, *check_shape(shape, profile.max_positions)]
     findings += check_length(facts, limit)
     findings += check_prefill(shape)
+    findings += check_pictures(facts)
     findings += check_utilization(request.gpu_memory_utilization, instance)
     findings += check_entries(facts.model, request.quantize_ignore)
     findings += check_left_out(facts.model)
