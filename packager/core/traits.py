@@ -49,6 +49,7 @@ class DraftTraits:
     medusa_is_model: bool = False  # heads are given as the model, and name the model they belong to
     speculators: frozenset[str] = frozenset()  # kinds read in the format of the speculators library
     norm_before_residual: bool = True  # heads whose residual is added after the norm are served
+    norms: frozenset[str] = frozenset()  # of EAGLE-3 heads: those of `layouts.NORMS` that are read
     # By kind of draft; `eagle scaled` is one whose rotary scaling a longer table would change.  A
     # kind that is missing gets a longer table.
     beyond: frozenset[tuple[str, Beyond]] = frozenset()

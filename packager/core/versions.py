@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from packaging.version import Version
@@ -57,6 +57,11 @@ def is_before(version: str, other: str) -> bool:
     """Check that a version is below another; False where either cannot be read."""
     found, until = version_key(version), version_key(other)
     return found is not None and until is not None and found < until
+
+
+def known_since(first: Mapping[str, str], version: str) -> frozenset[str]:
+    """Return the names whose first version is not newer than another."""
+    return frozenset(name for name, since in first.items() if not is_before(version, since))
 
 
 @lru_cache(maxsize=4096)

@@ -11,7 +11,7 @@ S3 copies at most 5 GB at once, and some registries refuse more than 10.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from packager.core.image import Blob, FileRange, Inline, RemoteRange
@@ -112,6 +112,26 @@ def part_of_weights(
     if isinstance(data, RemoteRange):
         data = replace(data, in_order=True)
     return Blob((Inline(_header(metadata, tensors, data.offset)), data))
+
+
+def without_tensors(file: ModelFile, header: WeightsHeader, dropped: Collection[str]) -> ModelFile:
+    """Describe a weights file without some of its tensors: a header of ours, ranges of the rest."""
+    whole = file.content
+    assert isinstance(whole, FileRange | RemoteRange), "what is inline is small"
+    kept = tuple(one for one in header.tensors if one.name not in dropped)
+    ranges: list[FileRange | RemoteRange] = []
+    offset = header.data_offset
+    for tensor in header.tensors:
+        at, offset = whole.offset + offset, offset + tensor.size
+        if tensor.name in dropped or not tensor.size:
+            continue
+        last = ranges[-1] if ranges else None
+        if last is not None and last.offset + last.length == at:
+            ranges[-1] = replace(last, length=last.length + tensor.size)
+        else:
+            ranges.append(replace(whole, offset=at, length=tensor.size))
+    text = Inline(_header(header.metadata, kept, header.data_offset))
+    return replace(file, content=Blob((text, *ranges)), sha256="", part_of=file.sha256)
 
 
 def _header(metadata: Mapping[str, str], tensors: Sequence[TensorInfo], data_offset: int) -> bytes:

@@ -15,7 +15,7 @@ import gc
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from itertools import islice
@@ -27,7 +27,7 @@ from eagle3_heads import given_head, new_head, write_head
 from figures import Tally
 from figures import report as figures
 from hidden import Texts, compute_states, foretold
-from keeping import Checkpoints, Pace, job_of
+from keeping import Best, Checkpoints, Pace, job_of, measured_after
 from loading import device_for, load_model, load_tokenizer
 from packager_worker import Rejected, Report, Spec
 from rows import Row, check_ids, load_both
@@ -56,13 +56,14 @@ def train(spec: Spec, report: Report) -> dict[str, Any]:
     if not any(any(foretold(row)) for row in rows):
         raise Rejected("no training text has two answered tokens in a row", "give longer answers")
     job = job_of(spec, rows, held_out)
-    texts, measured = _read_texts(spec, asked, spec.work / job[:16], rows, held_out, report)
+    texts, measured, norm = _read_texts(spec, asked, spec.work / job[:16], rows, held_out, report)
     attention = "simple_flex_attention" if spec.gpus else "sdpa"
     with report.busy("making the head"):
         if "head" in spec.inputs:
             head = given_head(spec.inputs["head"], model, asked, attention)
         else:
             head = new_head(model, asked, rows, attention)
+        _take_norm(head, norm)
         _check_rebuilt(head, measured)
     trainer = Trainer(head.float().to(device_for(spec.gpus)), texts, asked, gpus=spec.gpus)
     checkpoints = Checkpoints(spec.work / "checkpoints", job)
@@ -71,7 +72,9 @@ def train(spec: Spec, report: Report) -> dict[str, Any]:
         report.note(f"continues at step {trainer.step} of {len(trainer.steps)}")
     else:
         trainer.before = trainer.measure(measured, held_out, report)
-    trainer.run(checkpoints, report)
+        trainer.offer(trainer.before)
+    trainer.run(checkpoints, report, lambda: trainer.measure(measured, held_out, report))
+    head.load_state_dict(trainer.best.weights, strict=False)
     with torch.no_grad():
         for value in head.parameters():  # what is measured is what is written
             value.copy_(value.to(torch.bfloat16))
@@ -81,7 +84,7 @@ def train(spec: Spec, report: Report) -> dict[str, Any]:
     write_head(head, spec.output)
     told = figures(
         "eagle3", rows=rows, held_out=held_out, epochs=trainer.epochs, steps=trainer.step,
-        before=trainer.before, after=after,
+        before=trainer.before, after=after, kept=trainer.best.step,
     )  # fmt: skip
     (spec.output / "training.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     return told
@@ -109,6 +112,7 @@ class Trainer:
         self.epochs = round(seen / len(texts), 3)
         self.step = 0
         self.before = Tally()
+        self.best = Best()
         trained = [value for value in head.parameters() if value.requires_grad]
         self._optimizer = torch.optim.AdamW(
             trained, lr=asked["learning_rate"], weight_decay=WEIGHT_DECAY
@@ -118,9 +122,15 @@ class Trainer:
         )
         self._loss = resolve_loss_config("kl_div", "fused" if gpus else "eager")
 
-    def run(self, checkpoints: Checkpoints, report: Report) -> None:
-        """Do what steps there are left."""
+    def offer(self, tally: Tally) -> None:
+        """Keep the head as it is, if it is the best one so far."""
+        trained = ((name, one) for name, one in self._head.named_parameters() if one.requires_grad)
+        self.best.offer(self.step, tally, trained)
+
+    def run(self, checkpoints: Checkpoints, report: Report, measure: Callable[[], Tally]) -> None:
+        """Do what steps there are left; the best head is measured for."""
         self._head.train()
+        marks = measured_after(len(self.steps))
         pace = Pace(self._save_every_s)
         while self.step < len(self.steps):
             loss = self._optimize(self.steps[self.step])
@@ -128,6 +138,9 @@ class Trainer:
                 raise Rejected(*DIVERGED)
             self.step += 1
             report.progress(f"training, loss {loss:.3f}", self.step, len(self.steps))
+            if self.step in marks:
+                self.offer(measure())
+                self._head.train()
             if pace.due and self.step < len(self.steps):
                 with pace.saving():
                     checkpoints.save(self.step, self.state())
@@ -140,6 +153,7 @@ class Trainer:
             "schedule": self._schedule.state_dict(),
             "random": torch.get_rng_state(),
             "before": asdict(self.before),
+            "best": self.best.state(),
         }
 
     def restore(self, step: int, state: dict[str, Any]) -> None:
@@ -149,6 +163,7 @@ class Trainer:
         self._schedule.load_state_dict(state["schedule"])
         torch.set_rng_state(state["random"])
         self.before = Tally(**state["before"])
+        self.best = Best(state["best"])
         self.step = step
 
     @torch.no_grad()
@@ -258,8 +273,8 @@ def _read_texts(
     rows: list[Row],
     held_out: list[Row],
     report: Report,
-) -> tuple[Texts, Texts]:
-    """Have both sets read by the model, which is needed for nothing else."""
+) -> tuple[Texts, Texts, torch.Tensor | None]:
+    """Have both sets read by the model, which is needed for its last norm besides."""
     with report.busy("loading the model"):
         model = load_model(spec.inputs["model"], asked["dtype"], spec.gpus)
     check_ids([*rows, *held_out], model.get_input_embeddings().weight.shape[0])
@@ -267,9 +282,29 @@ def _read_texts(
     for what, some in (("training", rows), ("held-out", held_out)):
         files = compute_states(model, some, asked["aux_layers"], place / what, report, what)
         made.append(Texts(some, files, max(len(row.ids) for row in some)))
+    norm = _scales(model)
     del model
     gc.collect()
-    return made[0], made[1]
+    return made[0], made[1], norm
+
+
+@torch.no_grad()
+def _scales(model: Any) -> torch.Tensor | None:
+    """Give what the model's last norm multiplies with: some add 1 to the numbers they store."""
+    norm = getattr(model.get_decoder(), "norm", None)
+    if norm is None or getattr(norm, "weight", None) is None:
+        return None
+    ones = torch.ones_like(norm.weight)[None]
+    return norm(ones)[0].float().cpu()
+
+
+@torch.no_grad()
+def _take_norm(head: Eagle3DraftModel, scales: torch.Tensor | None) -> None:
+    """Have the library's norm, which is Llama's, multiply with the same."""
+    own = head.verifier_norm.weight
+    fits = scales is not None and scales.shape == own.shape
+    if scales is not None and fits and (scales - own.float().cpu()).abs().max() > 0.01:
+        own.copy_(scales)
 
 
 @torch.no_grad()

@@ -65,6 +65,7 @@ def report(
     steps: int,
     before: Tally,
     after: Tally,
+    kept: int,
 ) -> dict[str, Any]:
     """Give `training.json`. No times: the same inputs give the same bytes."""
     return {
@@ -75,6 +76,7 @@ def report(
         "held_out_tokens": sum(map(positions, held_out)),
         "epochs": epochs,
         "steps": steps,
+        "kept_step": kept,
         "loss_before": _number(before.loss),
         "loss": _number(after.loss),
         "acceptance_before": [_number(share) for share in before.acceptance],

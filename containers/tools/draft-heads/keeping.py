@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 import torch
+from figures import Tally
 from lasting import finish
 from packager_worker import Spec
 from rows import Row
@@ -23,6 +25,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 SUFFIX = ".pt"
+MARKS = 8
 
 
 def job_of(spec: Spec, *rows: Sequence[Row]) -> str:
@@ -68,6 +71,42 @@ class Checkpoints:
             if kept["job"] == self._job:
                 return kept["step"], kept["state"]
         return None
+
+
+class Best:
+    """The weights whose proposals are accepted longest on held-out texts, and after which step.
+
+    Loss does not tell: accepted length may fall while it falls.  It decides between equals.
+    """
+
+    def __init__(self, state: Mapping[str, Any] | None = None) -> None:
+        self._state = dict(state or {"step": 0, "score": None, "weights": {}})
+
+    @property
+    def step(self) -> int:
+        """How many steps were made before it was measured."""
+        return int(self._state["step"])
+
+    @property
+    def weights(self) -> dict[str, torch.Tensor]:
+        """The weights by their names."""
+        return dict(self._state["weights"])
+
+    def offer(self, step: int, tally: Tally, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Keep these weights if they are better than what is kept."""
+        score = [tally.expected_length, -tally.loss]
+        if math.isfinite(tally.loss) and (self._state["score"] or score) <= score:
+            copies = {name: value.detach().cpu().clone() for name, value in weights}
+            self._state = {"step": step, "score": score, "weights": copies}
+
+    def state(self) -> dict[str, Any]:
+        """Give all of it."""
+        return self._state
+
+
+def measured_after(steps: int) -> frozenset[int]:
+    """Name the steps after which a training is measured: some, in equal distances, and the last."""
+    return frozenset(math.ceil(steps * mark / MARKS) for mark in range(1, MARKS + 1))
 
 
 class Pace:

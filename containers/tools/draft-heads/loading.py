@@ -14,7 +14,9 @@ from typing import Any
 import torch
 from packager_worker import BadInput, Rejected
 from spreading import lay_over
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Mxfp4Config
+
+UNPACKED = "mxfp4"  # of GPT-OSS, whose experts have no other checkpoint
 
 
 def load_tokenizer(place: Path) -> Any:
@@ -27,7 +29,7 @@ def load_config(place: Path) -> Any:
     """Load what shapes the model: that of its text part where it has others."""
     with _explained("configuration"):
         config = AutoConfig.from_pretrained(place)
-    if getattr(config, "quantization_config", None):
+    if _method(config) not in ("", UNPACKED):
         raise Rejected(
             "the model is quantized",
             "train with the checkpoint that it was made from: the head serves both",
@@ -35,20 +37,28 @@ def load_config(place: Path) -> Any:
     return config.get_text_config()
 
 
+def _method(config: Any) -> str:
+    stated = getattr(config, "quantization_config", None) or {}
+    return str(stated.get("quant_method", "unknown")) if stated else ""
+
+
 def load_model(place: Path, dtype: str, gpus: int) -> Any:
     """Load the model in eval mode, frozen; over several GPUs it is laid layer by layer."""
-    load_config(place)
+    kind = getattr(torch, dtype)
     with _explained("checkpoint"):
         told: dict[str, Any]
+        more: dict[str, Any] = {}
+        if _method(load_config(place)) == UNPACKED:
+            more["quantization_config"] = Mxfp4Config(dequantize=True)
         model, told = AutoModelForCausalLM.from_pretrained(
-            place, dtype=getattr(torch, dtype), trust_remote_code=False, output_loading_info=True
+            place, dtype=kind, trust_remote_code=False, output_loading_info=True, **more
         )
         missing = [*told["missing_keys"], *map(str, told["mismatched_keys"])]
         if missing:
             raise BadInput(
                 f"the model lacks {len(missing)} tensors, such as {sorted(missing)[0]!r}"
             )
-    model = model.eval().requires_grad_(False)
+    model = model.to(kind).eval().requires_grad_(False)  # unpacked weights are bfloat16
     if gpus > 1:
         return lay_over(model, [f"cuda:{number}" for number in range(gpus)])
     return model.to(device_for(gpus))

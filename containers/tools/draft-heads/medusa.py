@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from figures import Tally
 from figures import report as report_figures
-from keeping import Checkpoints, Pace, job_of
+from keeping import Best, Checkpoints, Pace, job_of, measured_after
 from loading import device_for, load_model, load_tokenizer
 from medusa_heads import Heads, take_over, write
 from packager_worker import Rejected, Report, Spec
@@ -60,7 +60,8 @@ def train(spec: Spec, report: Report) -> dict[str, Any]:
                 f"no {which} text has two answered tokens in a row", "give longer answers"
             )
     training = Training(heads.to(device_for(spec.gpus)), there, asked)
-    before = training.run(measured, Checkpoints(spec.work / "checkpoints", job), report)
+    before, best = training.run(measured, Checkpoints(spec.work / "checkpoints", job), report)
+    heads.load_state_dict(best.weights)
     heads.round()
     figures = report_figures(
         "medusa",
@@ -70,6 +71,7 @@ def train(spec: Spec, report: Report) -> dict[str, Any]:
         steps=training.steps,
         before=before,
         after=training.measure(measured, report),
+        kept=best.step,
     )
     write(heads, spec.output)
     (spec.output / "training.json").write_text(json.dumps(figures, indent=1), encoding="utf-8")
@@ -100,8 +102,8 @@ class Training:
         most = asked["epochs"] * self.steps_of_epoch
         self.steps = min(most, asked["max_steps"]) if asked["max_steps"] else most
 
-    def run(self, measured: States, kept: Checkpoints, report: Report) -> Tally:
-        """Train from where an earlier run came to; give what the heads knew before the first step.
+    def run(self, measured: States, kept: Checkpoints, report: Report) -> tuple[Tally, Best]:
+        """Train from where an earlier run came to; give what the heads knew before, and the best.
 
         Nothing but weights and optimizer has a state: the one thing that is drawn by chance
         is the order of an epoch, from a seed of its own.
@@ -109,13 +111,15 @@ class Training:
         optimizer = torch.optim.AdamW(self._heads.parameters(), weight_decay=0.0)
         found = kept.load()
         if found is None:
-            first, before = 0, self.measure(measured, report)
+            first, before, best = 0, self.measure(measured, report), Best()
+            best.offer(0, before, self._heads.state_dict().items())
         else:
             first, state = found
             self._heads.load_state_dict(state["heads"])
             optimizer.load_state_dict(state["optimizer"])
-            before = state["before"]
+            before, best = state["before"], Best(state["best"])
             report.note(f"continues at step {first}")
+        marks = measured_after(self.steps)
         pace, orders = Pace(self._asked.get("save_every_s", SAVE_EVERY_S)), self._orders(first)
         for step in range(first, self.steps):
             for group in optimizer.param_groups:
@@ -124,12 +128,16 @@ class Training:
             if not math.isfinite(loss):
                 raise Rejected("the training diverged", "ask for a lower learning rate")
             report.progress(f"training, loss {loss:.3f}", step + 1, self.steps)
+            if step + 1 in marks:
+                tally = self.measure(measured, report)
+                best.offer(step + 1, tally, self._heads.state_dict().items())
             if pace.due:
                 with pace.saving():
                     weights, moments = self._heads.state_dict(), optimizer.state_dict()
                     state = {"heads": weights, "optimizer": moments, "before": before}
+                    state["best"] = best.state()
                     kept.save(step + 1, state)
-        return before
+        return before, best
 
     @torch.no_grad()
     def measure(self, measured: States, report: Report) -> Tally:

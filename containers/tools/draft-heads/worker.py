@@ -1,6 +1,6 @@
 """Trains the heads that make a model's next tokens cheap to guess.
 
-Parameters: `task` (`answers`, `eagle3` or `medusa`), and those of the module
+Parameters: `task` (`answers`, `eagle3`, `medusa` or `mtp`), and those of the module
 that does it.  Inputs: `model`, `samples` (`train.jsonl` and `held-out.jsonl`)
 and, to go on with one, `head`.  What an interrupted run left in the work
 directory is used again.
@@ -45,6 +45,10 @@ def _task(name: str) -> Callable[[Spec, Report], dict[str, Any]]:
             from medusa import train as train_medusa
 
             return train_medusa
+        case "mtp":
+            from mtp import train as train_mtp
+
+            return train_mtp
     raise Rejected(f"this worker does not know task {name!r}")
 
 

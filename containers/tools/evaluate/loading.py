@@ -24,6 +24,7 @@ from transformers import (
     AutoTokenizer,
     CompressedTensorsConfig,
     GenerationConfig,
+    Mxfp4Config,
 )
 
 # What belongs to the arithmetic of a quantized module and may have a default.
@@ -89,9 +90,12 @@ def _method(quantization: Any) -> str:
 
 def _settings(quantization: Any) -> dict[str, Any]:
     """Have weights unpacked once, not in every pass; activations are rounded all the same."""
-    if _method(quantization) != "compressed-tensors":
-        return {}
-    return {"quantization_config": CompressedTensorsConfig(dequantize=True)}
+    match _method(quantization):
+        case "compressed-tensors":
+            return {"quantization_config": CompressedTensorsConfig(dequantize=True)}
+        case "mxfp4":
+            return {"quantization_config": Mxfp4Config(dequantize=True)}
+    return {}
 
 
 def _in_one_type(model: Any, dtype: torch.dtype) -> Any:

@@ -18,7 +18,11 @@ class DraftGroup(LazyGroup):
         "Commands": {
             "train": (
                 "packager.cli.commands.draft_train:train",
-                "Train an EAGLE-3 head or Medusa heads.",
+                "Train an EAGLE-3 head, Medusa heads or the model's MTP head.",
+            ),
+            "stitch": (
+                "packager.cli.commands.draft_stitch:stitch",
+                "Write a model with its fine-tuned MTP head.",
             ),
         },
     }

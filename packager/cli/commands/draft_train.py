@@ -72,7 +72,7 @@ from packager.optimize.drafts.train.run import train_head
 def train(
     model: str, output: Path, progress: str, quiet: bool, output_format: str, **given: Any
 ) -> None:
-    """Train an EAGLE-3 head or Medusa heads for a model.
+    """Train an EAGLE-3 head, Medusa heads, or the MTP head that the model has.
 
     The model answers the data's prompts, the head learns to predict the answers, and texts
     kept aside say how many of its proposals the model would accept.  An interrupted training

@@ -9,7 +9,7 @@ from packager.core.facts import ContainerFacts
 from packager.core.request import MOST_NODES
 from packager.core.stopping import DRAIN_S, Stopping
 from packager.core.traits import Beyond, DraftTraits, EngineTraits
-from packager.core.versions import is_before
+from packager.core.versions import is_before, known_since
 from packager.engines.plain_modules import plain_modules
 from packager.engines.schema import EngineSchema
 from packager.engines.vllm.processors import processor_kernels
@@ -27,6 +27,10 @@ ZERO_POINTS_SINCE = "0.8.5"
 
 # The oldest version that is known to read heads of the speculators library, by kind of head.
 SPECULATORS_SINCE = {"eagle": "0.10.2", "eagle3": "0.10.2", "dflash": "0.10.2", "peagle": "0.22.0"}
+
+# Norms of EAGLE-3 heads, and the first version in whose models/llama_eagle3.py and
+# speculators/algos.py they are, of 0.14.0 to 0.33.0; others pass by what they do not know.
+NORMS_SINCE = {"norm_before_fc": "0.19.0", "fc_norm": "0.22.1", "norm_output": "0.22.1"}
 
 # Rotary tables of EAGLE heads are as long as the model's sequences since then (vllm#49343); of
 # every draft but a draft model, where scaling allows it, since 0.33.0.  Both read in its source.
@@ -72,9 +76,8 @@ def vllm_traits(version: str) -> EngineTraits:
         loads_ranks=not is_before(version, RANKS_SINCE),
         drafts=DraftTraits(
             medusa_layout="blocks",
-            speculators=frozenset(
-                kind for kind, since in SPECULATORS_SINCE.items() if not is_before(version, since)
-            ),
+            speculators=known_since(SPECULATORS_SINCE, version),
+            norms=known_since(NORMS_SINCE, version),
             beyond=frozenset(beyond_table(version).items()),
             lengthened_since=LENGTHENED_SINCE,
             options="speculative-config",

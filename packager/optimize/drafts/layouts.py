@@ -12,8 +12,14 @@ from packager.core.model import ModelFiles
 from packager.core.techniques import Draft
 from packager.optimize.drafts.numbers import mapping
 
-# Parts of a head that the authors' format cannot express: norms before `fc`.
-ONLY_SPECULATORS = re.compile(r"(?:^|\.)(?:input_norm|fc_norm|embedding_layernorm)\.", re.ASCII)
+# Parts of a head that the authors' format cannot express.
+ONLY_SPECULATORS = re.compile(r"(?:^|\.)embedding_layernorm\.", re.ASCII)
+# Norms that an EAGLE-3 head may have, by the field that says so, and their tensors.
+NORMS = {
+    "norm_before_fc": re.compile(r"(?:^|\.)input_norm\.", re.ASCII),
+    "fc_norm": re.compile(r"(?:^|\.)fc_norm\.", re.ASCII),
+    "norm_output": None,  # the one that is there in any case
+}
 
 PEAGLE_TYPES = ("llama", "qwen3")  # vLLM 0.22 to 0.32, configs/speculators/algos.py
 
@@ -56,11 +62,31 @@ def check_layout(
             message = f"the draft has {extra[:60]!r}, which {container.engine} would leave out"
             hint = "use a vLLM from 0.10.2 on, or a head that was trained without it"
             yield Finding("error", "draft-layout", message, hint)
+    if draft.kind in ("eagle3", "peagle"):
+        unread = [one for one in norms_of(files) if one not in container.traits.drafts.norms]
+        if unread:
+            message = (
+                f"the draft has the norm {unread[0]!r}, which {who} {container.engine_version} "
+                "leaves out"
+            )
+            hint = "use a newer version of the engine, or a head that was trained without it"
+            yield Finding("error", "draft-layout", message, hint)
     normed = files.config.get("norm_before_residual") is True
     if normed and not container.traits.drafts.norm_before_residual:
         message = f"the draft adds its residual after the norm, which {who} does not know"
         hint = "use --family vllm, or a head that was trained without norm_before_residual"
         yield Finding("error", "draft-layout", message, hint)
+
+
+def norms_of(files: ModelFiles) -> list[str]:
+    """Return which of `NORMS` a head has, by its configuration or its tensors."""
+    nested = mapping(files.config.get("eagle_config"))
+    return [
+        name
+        for name, tensors in NORMS.items()
+        if nested.get(name, files.config.get(name))
+        or (tensors is not None and any(tensors.search(one.name) for one in files.tensors))
+    ]
 
 
 def _check_parallel(

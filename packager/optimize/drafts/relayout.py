@@ -22,7 +22,7 @@ from packager.core.techniques import WITHOUT_FILES, Draft
 from packager.images.reshard import ReadHeader, rename_tensors
 from packager.models.rules import INDEX
 from packager.optimize.drafts.eagle import aux_layers, plain_name
-from packager.optimize.drafts.layouts import served_layout
+from packager.optimize.drafts.layouts import NORMS, served_layout
 from packager.optimize.drafts.medusa import place_of
 from packager.optimize.drafts.numbers import mapping
 
@@ -123,7 +123,7 @@ def _flat(config: Mapping[str, Any], draft: Draft) -> dict[str, Any]:
     flat |= {"architectures": [ARCHITECTURES[draft.kind]], "model_type": "llama"}
     if draft.kind == "eagle3":
         flat["draft_vocab_size"] = draft.vocab_size
-    for key in ("target_hidden_size", "norm_before_residual", "torch_dtype"):
+    for key in ("target_hidden_size", "norm_before_residual", "torch_dtype", *NORMS):
         if config.get(key) is not None:
             flat[key] = config[key]
     flat.setdefault(

@@ -9,17 +9,22 @@ from packager.core.findings import Finding
 from packager.core.model import HeadValues, ModelFiles, ModelProfile
 from packager.core.techniques import Draft
 from packager.core.training import LAYERS, LEARNING_RATE, TOKENS, HeadTraining
+from packager.models.architectures.profile import text_config
 from packager.optimize.drafts.eagle import AUX_STATES, check_eagle, eagle_draft, read_eagle
 from packager.optimize.drafts.medusa import check_medusa, medusa_draft, read_medusa
 from packager.optimize.drafts.request import MOST_TOKENS
+from packager.optimize.drafts.stitch import check_mtp_head, mtp_tensors
 
 MOST_MEDUSA_HEADS = 10
+# speculators 0.9.0, models/mtp/model_definitions.py; the types of the text part.
+MTP_TYPES = ("qwen3", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
+UNPACKED = ("mxfp4",)  # of GPT-OSS: the trainers' environment loads it as bfloat16
 
 
 def completed(asked: HeadTraining, profile: ModelProfile, head: ModelFiles | None) -> HeadTraining:
     """Fill in missing options: from the head to continue, else the defaults."""
     method = asked.method
-    if head is not None:
+    if head is not None and method != "mtp":
         asked = _as_given(asked, head)
     if method == "eagle3" and not asked.aux_layers:
         asked = replace(asked, aux_layers=usual_aux_layers(profile.layers))
@@ -54,7 +59,7 @@ def check_training(
     values: HeadValues | None = None,
 ) -> Iterator[Finding]:
     """Yield findings where the head cannot be trained. `asked` has its defaults filled in."""
-    if profile.quantization:
+    if profile.quantization and profile.quantization not in UNPACKED:
         message = f"the model is quantized ({profile.quantization}); heads need unquantized weights"
         hint = "train on the model it was made of: the head serves both"
         yield Finding("error", "training-quantized", message, hint)
@@ -64,6 +69,9 @@ def check_training(
             f"speculative_tokens {asked.speculative_tokens} is more than a head learns",
             f"ask for at most {most}; 3 to 5 is usual",
         )
+    if asked.method == "mtp":
+        yield from _check_mtp(asked, model, head)
+        return
     if asked.method == "eagle3":
         yield from _check_eagle3(asked, profile)
     elif asked.aux_layers or asked.draft_vocab_size:
@@ -75,6 +83,27 @@ def check_training(
         yield _option(f"{asked.trainer} trains no Medusa heads", "leave --trainer out")
     if head is not None:
         yield from check_head(asked, head, model, profile, values, trains=True)
+
+
+def _check_mtp(
+    asked: HeadTraining, model: ModelFiles, head: ModelFiles | None
+) -> Iterator[Finding]:
+    """Check that the model has an MTP head, of a kind that is trained."""
+    kind = str(text_config(model.config).get("model_type", ""))
+    if kind not in MTP_TYPES:
+        message = f"no MTP head of {kind[:40]!r} is trained: it is none of {', '.join(MTP_TYPES)}"
+        yield Finding("error", "draft-mtp-none", message, "train with --method eagle3")
+    elif not mtp_tensors(model):
+        message = "the checkpoint has no MTP head to train: no tensor is called `mtp.…`"
+        hint = "name the checkpoint as it was published, or train with --method eagle3"
+        yield Finding("error", "draft-mtp-none", message, hint)
+    if head is not None or asked.aux_layers or asked.draft_vocab_size or asked.layers != 1:
+        yield _option(
+            "an MTP head is the model's own, in its shape",
+            "leave --from, --layers, --aux-layers and --draft-vocab-size out",
+        )
+    if asked.trainer != "speculators":
+        yield _option(f"{asked.trainer} trains no MTP heads", "leave --trainer out")
 
 
 def _check_eagle3(asked: HeadTraining, profile: ModelProfile) -> Iterator[Finding]:
@@ -107,6 +136,9 @@ def check_head(
     trains: bool = False,
 ) -> Iterator[Finding]:
     """Check a head against the model, as a build with it would; `trains` when it is trained on."""
+    if asked.method == "mtp":
+        yield from check_mtp_head(head, model)
+        return
     if asked.method == "medusa":
         heads = read_medusa(head)
         yield from check_medusa(heads, head, model, profile, asked.speculative_tokens, values)

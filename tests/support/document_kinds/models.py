@@ -218,7 +218,7 @@ MODELLED: tuple[DocumentKind, ...] = (
         SpeculationReport,
         writer="packager.addons.bench.commands.draft_measure",
     ),
-    modelled("training-report", 1, TrainingReport, writer="packager.pipeline.tree"),
+    modelled("training-report", 2, TrainingReport, writer="packager.pipeline.tree"),
     written(
         "tune-journal",
         "packager.addons.bench.tune.journal",

@@ -14,7 +14,7 @@ from packager.addons.deploy.sagemaker.api_refusals import ValidationRefused
 from packager.catalog.compatibility import rules
 from packager.catalog.containers import find_container
 from packager.catalog.instances import find_instance
-from packager.catalog.models import eagle_dispatch, find_model
+from packager.catalog.models import find_model
 from packager.core.errors import UsageError
 from packager.core.facts import ContainerFacts
 from packager.core.findings import Finding, errors_in
@@ -28,6 +28,7 @@ from packager.pipeline.planning.stacking import Situation, check_situation
 
 ReadConfig = Callable[[str], Mapping[str, Any] | None]  # a model's reference → its config.json
 HEAD = "eagle3"  # kind of a head that a job trains
+UNPACKED = ("mxfp4",)  # of GPT-OSS: trained unpacked
 SOME_DRAFT = "draft"  # its kind is in files that were not read
 
 
@@ -42,7 +43,7 @@ def check_possible(
     config = (read_config(request["model"]) or {}) if trains_head else {}
     architecture = _architecture(request["model"], config)
     if trains_head:
-        _check_head(architecture, config)
+        _check_head(config)
     situation = {
         "target": "image",
         "compile": request.get("compile", ""),
@@ -63,15 +64,10 @@ def _sentence(finding: Finding) -> str:
     return f"{finding.message} ({finding.hint})" if finding.hint else finding.message
 
 
-def _check_head(architecture: str, config: Mapping[str, Any]) -> None:
+def _check_head(config: Mapping[str, Any]) -> None:
     """Refuse to train where the trainer would, hours later or at once."""
-    if eagle_dispatch().get(architecture) == "eagle2":
-        raise ValidationRefused(
-            f"EAGLE heads for {architecture} are EAGLE-2, which is not trained here: name a "
-            "published head or the model's own layer in OPTION_SPECULATIVE_CONFIG"
-        )
     quantized = config.get("quantization_config")
-    if isinstance(quantized, dict):
+    if isinstance(quantized, dict) and quantized.get("quant_method") not in UNPACKED:
         method = escape(str(quantized.get("quant_method", "quantized"))[:40])
         raise ValidationRefused(
             f"EAGLE heads are trained on unquantized weights, and the model is quantized "

@@ -91,6 +91,13 @@ def check_head_place(place: Path) -> None:
             )
 
 
+def check_new_place(place: Path) -> None:
+    """Refuse a directory that is there already, before any work."""
+    check_head_place(place)
+    if os.path.lexists(place):
+        raise UsageError(f"{str(place)!r} is there already", hint="name a new one with --output")
+
+
 def write_head(files: Iterable[ModelFile], place: Path) -> None:
     """Write a head's files into a new directory, or atomically replace an earlier head.
 
@@ -117,9 +124,11 @@ def write_head(files: Iterable[ModelFile], place: Path) -> None:
 
 
 def _copy(file: ModelFile, into: Path) -> None:
-    assert isinstance(file.content, FileRange)
+    content = file.content
+    blob = content if isinstance(content, Blob) else Blob((content,))
+    (into / file.path).parent.mkdir(parents=True, exist_ok=True)
     with (into / file.path).open("xb") as target:
-        for chunk in BlobReader().chunks(Blob((file.content,))):
+        for chunk in BlobReader().chunks(blob):
             target.write(chunk)
         target.flush()
         os.fsync(target.fileno())

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from packager.core.reports.report import Lines, Pair, Pairs, Report, one_section
-from packager.core.training import Trained, TrainingTexts
+from packager.core.training import Trained, TrainingReport, TrainingTexts
 from packager.core.units import decimal
 from packager.optimize.steps.report import duration
 
@@ -26,7 +26,7 @@ def training_report(done: Trained, texts: TrainingTexts, model: str, output: Pat
         ("model", model),
         ("data", f"{_texts(report.texts, report.tokens)} from {texts.train.source}"),
         ("held out", _texts(report.held_out_texts, report.held_out_tokens)),
-        ("steps", f"{report.steps} ({report.epochs:g} epochs), {_origin(done)}"),
+        ("steps", f"{_steps(report)} ({report.epochs:g} epochs), {_origin(done)}"),
         ("loss", f"{report.loss_before:.3f} before, {report.loss:.3f} now"),
         (
             "accepted",
@@ -37,7 +37,7 @@ def training_report(done: Trained, texts: TrainingTexts, model: str, output: Pat
             f"{report.expected_length:.2f} tokens a step of the model "
             f"({report.expected_length_before:.2f} before, 1 without a draft)",
         ),
-        ("next", f"packager build --model {shlex.quote(model)} --draft {_draft(done, output)} …"),
+        ("next", _next(done, model, output)),
     ]
     lines = tuple(f"{label:<9} {text}" for label, text in rows)
     pairs = tuple(Pair(label, text) for label, text in rows)
@@ -74,9 +74,24 @@ def training_document(
     }
 
 
+def _next(done: Trained, model: str, output: Path) -> str:
+    """Return the command that takes the head."""
+    if done.asked.method == "mtp":
+        place = shlex.quote(str(output))
+        return f"packager draft stitch --model {shlex.quote(model)} --head {place} --output …"
+    return f"packager build --model {shlex.quote(model)} --draft {_draft(done, output)} …"
+
+
 def _draft(done: Trained, output: Path) -> str:
     place = str(output) if output.is_absolute() else f"./{output}"
     return shlex.quote(f"{done.asked.method}:{place}")
+
+
+def _steps(report: TrainingReport) -> str:
+    """Return the steps, and which of them the head that is kept had."""
+    if report.kept_step in (None, report.steps):
+        return str(report.steps)
+    return f"{report.steps}, the best head after {report.kept_step}"
 
 
 def _origin(done: Trained) -> str:

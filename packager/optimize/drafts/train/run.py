@@ -74,7 +74,7 @@ def train_head(
     profile, findings = make_profile(model)
     if errors_in(findings):
         raise PlanRejected(findings)
-    if head is not None:
+    if head is not None and asked.method != "mtp":
         findings += tuple(check_continuing(asked, head))
     asked = completed(asked, profile, head)
     values = services.read_head_values(head, model) if head else None

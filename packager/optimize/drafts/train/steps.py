@@ -6,6 +6,7 @@ Both read hidden states of the model that were computed before, with transformer
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from packager.estimate.performance.amounts import TextAmounts as CountedTexts
 from packager.estimate.performance.amounts import answering_work, tokens_of_bytes, training_work
 from packager.estimate.performance.effort import time_limit_s
 from packager.estimate.sizing.memory import ELEMENT_BYTES
+from packager.optimize.drafts.stitch import mtp_tensors
 from packager.optimize.keys.documents import DraftHeadKey, ModelAnswersKey
 from packager.optimize.keys.parts import Calibration, Invocation, Precision, Speculation, Weights
 from packager.optimize.steps.configs import NO_SHAPE, UNREAD
@@ -173,7 +175,8 @@ def training_step(
     if head is not None:
         inputs["head"] = StepInput(files=_files_read(head))
     env = _env(gpus, threads)
-    needs = _needs(profile, texts, asked)
+    own = sum(math.prod(one.shape) for one in mtp_tensors(model).values())
+    needs = _needs(profile, texts, asked, own)
     return Step(
         name=TRAIN,
         tool=tool.name,
@@ -268,13 +271,15 @@ def _model_bytes(profile: ModelProfile) -> int:
     return profile.parameters * (4 if _dtype(profile) == "float32" else ELEMENT_BYTES)
 
 
-def _needs(profile: ModelProfile, texts: TrainingInputs, asked: HeadTraining) -> Estimate:
-    """Estimate upper bounds: every byte of a text may be a token."""
+def _needs(profile: ModelProfile, texts: TrainingInputs, asked: HeadTraining, own: int) -> Estimate:
+    """Estimate upper bounds: every byte of a text may be a token; `own` are the MTP parameters."""
     hidden, vocabulary = profile.hidden_size, asked.draft_vocab_size or profile.vocab_size
     tokens = sum(file.size for file in texts.files)
     if asked.method == "medusa":
         states = 1
         head = asked.speculative_tokens * hidden * (asked.layers * hidden + profile.vocab_size)
+    elif asked.method == "mtp":
+        states, head = 1, own + 2 * profile.vocab_size * hidden
     else:
         states = len(asked.aux_layers) + 1
         layer = hidden * (6 * hidden + 3 * profile.intermediate_size)

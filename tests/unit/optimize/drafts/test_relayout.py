@@ -13,7 +13,7 @@ from packager.core.plan import Plan
 from packager.core.techniques import Draft
 from packager.optimize.drafts.eagle import eagle_draft, read_eagle
 from packager.optimize.drafts.medusa import medusa_draft, read_medusa
-from packager.optimize.drafts.relayout import convert_draft_layout
+from packager.optimize.drafts.relayout import convert_draft_layout, eagle_names
 from tests.support import heads, zoo
 from tests.support.doubles.containers import with_traits
 from tests.support.headers import LLAMA_3_8B, model_of, plan_of
@@ -115,6 +115,16 @@ def test_a_head_of_speculators_keeps_its_tensors_in_vllm_and_names_the_model_in_
     assert verifier["name_or_path"] == "/opt/packager/model"
     assert verifier["architectures"] == ["LlamaForCausalLM"]
     assert files["model.safetensors"] == on_disk(head, "model.safetensors")[1]
+
+
+def test_norms_of_eagle_3_1_are_stated_where_sglang_reads_them() -> None:
+    said = {"fc_norm": True, "norm_output": True, "norm_before_fc": False}
+    head = heads.eagle3_of_speculators(LLAMA_3_8B, **said)
+
+    files = laid_out(head, eagle3(head), "sglang", "model.safetensors")
+
+    assert config_of(files["config.json"]).items() >= said.items()
+    assert eagle_names(eagle3(head))("fc_norm.0.weight") == "fc_norm.0.weight"
 
 
 def test_an_old_vllm_and_sglang_get_the_authors_format() -> None:

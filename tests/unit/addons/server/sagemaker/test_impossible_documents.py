@@ -57,12 +57,6 @@ def test_what_a_rule_refuses_is_refused_before_there_is_a_job(
         _make(body)
 
 
-def test_eagle_2_is_refused_for_the_architecture_that_aws_trains_it_for() -> None:
-    message = _refusal(EAGLE_BUILT_IN_DATA, {"architectures": ["Qwen3NextForCausalLM"]})
-
-    assert message.startswith("EAGLE heads for Qwen3NextForCausalLM are EAGLE-2, which is not")
-
-
 @cases("heads_that_can_be_trained_are")
 def test_heads_that_can_be_trained_are(name: str) -> None:
     _make(EAGLE_BUILT_IN_DATA, {"architectures": [name]})
