@@ -6,7 +6,8 @@ Others import `adapters`, `artifact`, `bench`, `bench_setup`, `cached`, `capture
 `lock`, `measurement`, `model`, `order`, `parsers`, `plan`, `platforms`, `ports`, `positions`,
 `prequantized`, `probes`, `processors`, `quality`, `recipe`, `record`, `references`, `registry`,
 `remote`, `reports`, `request`, `samples`, `serving`, `shape`, `share`, `speculation`, `split`,
-`startup`, `stopping`, `strict_models`, `suggestions`, `techniques`, `text`, `tokenizer_files`,
-`tool`, `training`, `traits`, `tree_manifest`, `trees`, `tuning`, `units`, `user_catalog`,
-`validation`, `version`, `versions`, `warmup`, `worker`, `workload`, `yaml_nodes`, `yaml_values`.
+`startup`, `stopping`, `strict_models`, `suggestions`, `tasks`, `techniques`, `text`,
+`tokenizer_files`, `tool`, `training`, `traits`, `tree_manifest`, `trees`, `tuning`, `units`,
+`user_catalog`, `validation`, `version`, `versions`, `warmup`, `worker`, `workload`, `yaml_nodes`,
+`yaml_values`.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,12 @@ from packager.cli.terminal import note, print_result, warn
 from packager.cli.wiring.builds import services_for
 from packager.cli.wiring.settings import Settings
 from packager.cli.wiring.texts import evaluation_texts
+from packager.core.errors import UsageError
 from packager.core.files.atomic import explain_disk_errors, write_atomically
 from packager.core.quality import EVALUATION_SAMPLES, Evaluation
 from packager.core.reports.report import Lines, one_section
 from packager.core.samples import DEFAULT
+from packager.core.tasks import TaskOptions
 from packager.core.text import json_text
 from packager.optimize.evaluate.report import quality_lines
 from packager.optimize.evaluate.run import Evaluated
@@ -42,12 +45,11 @@ from packager.optimize.steps.report import duration
 @click.option(
     "--samples",
     type=click.IntRange(1),
-    default=EVALUATION_SAMPLES,
-    show_default=True,
     metavar="N",
-    help="Number of texts to use.",
+    help=f"Number of texts to use, {EVALUATION_SAMPLES} by default, or of questions.",
 )
 @options_from(Evaluation)
+@options_from(TaskOptions)
 @click.option(
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -76,11 +78,17 @@ def evaluate(
 
     \b
     packager evaluate --base ./model --candidate ./model-awq --data texts.jsonl
+    packager evaluate --base m:1 --candidate m:2 --tasks gsm8k.jsonl --min-recovery 0.97
     """
-    asked = take_fields(Evaluation, given)
-    data = given.pop("data")
-    texts = evaluation_texts(data, given.pop("samples"), asked.seed)
+    asked, tasks = take_fields(Evaluation, given), take_fields(TaskOptions, given)
+    data, count = given.pop("data"), given.pop("samples")
     as_json = output_format == "json"
+    if tasks.tasks:
+        _ask_tasks(base, candidate, tasks, count, output, given, quiet=quiet, as_json=as_json)
+        return
+    if tasks.min_recovery is not None:
+        raise UsageError("--min-recovery is of --tasks alone", hint="name questions with --tasks")
+    texts = evaluation_texts(data, count or EVALUATION_SAMPLES, asked.seed)
     with shown_progress(progress, quiet=quiet, as_json=as_json) as on_event:
         settings = Settings(**take_step_options(given), on_event=on_event, on_warning=warn)
         services = services_for(settings)
@@ -97,6 +105,31 @@ def evaluate(
     print_result(output_format, document, one_section("Quality", lines))
     if not quiet and not as_json:
         note(_origin(done))
+
+
+def _ask_tasks(
+    base: str,
+    candidate: str,
+    tasks: TaskOptions,
+    count: int | None,
+    output: Path | None,
+    given: Mapping[str, Any],
+    *,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    from packager.cli.commands.evaluate_tasks import compare_servers, demand_recovery
+
+    def say(line: str) -> None:
+        if not (quiet or as_json):
+            note(line)
+
+    document, report = compare_servers(
+        base, candidate, tasks, count=count, gpus=bool(given.get("gpus")), output=output,
+        on_progress=say,
+    )  # fmt: skip
+    print_result("json" if as_json else "text", document, report)
+    demand_recovery(document)
 
 
 def _document(done: Evaluated, base: str, candidate: str, data: str) -> dict[str, Any]:
