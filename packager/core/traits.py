@@ -80,6 +80,8 @@ class AdapterTraits:
     heads: frozenset[str] | None = frozenset()  # those whose embedding and head do; None: all
     stacked: frozenset[str] = frozenset()  # those that take experts of one tensor, and no others
     needs: tuple[tuple[str, ...], ...] = ()  # a module, and the one adapted beside it
+    modules: frozenset[str] = frozenset()  # names of those that have slots; (): any linear layer
+    split: frozenset[str] = frozenset()  # `Architecture.name` that has none: only its parts do
     most_vocabulary: int = 0  # beside an adapter of the head; 0: any
     wraps_all: bool = True  # slots are for every linear layer; False: for adapted ones
     in_model: bool = False  # they lie in the model's directory

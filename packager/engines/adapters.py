@@ -24,6 +24,8 @@ def adapter_traits(engine: str, version: str) -> AdapterTraits | None:
     honours = {one["what"] for one in row["honours"] if _is_of(version, one)}
     limits = [one["tokens"] for one in row.get("most_vocabulary", ()) if _is_of(version, one)]
     heads = row["heads"]
+    late = _until(version, row.get("late", {}))
+    late_heads = _until(version, row.get("late_heads", {}))
     return AdapterTraits(
         layout=row["layout"],
         ranks=tuple(row["ranks"]),
@@ -31,10 +33,12 @@ def adapter_traits(engine: str, version: str) -> AdapterTraits | None:
         base_takes_slot=row.get("base_takes_slot", False),
         honours=frozenset(honours),
         refused=tuple(_table()["special"].items()),
-        without=frozenset(row["without"]),
-        heads=None if heads == "all" else frozenset(heads),
+        without=frozenset(row["without"]) | late,
+        heads=None if heads == "all" else frozenset(heads) - late_heads,
         stacked=frozenset(row["stacked"]),
         needs=tuple(map(tuple, row.get("needs", ()))),
+        modules=frozenset(row.get("modules", ())),
+        split=frozenset(row.get("split", ())),
         most_vocabulary=limits[0] if limits else 0,
         wraps_all=row["wraps"] == "all",
         base_answers=row["silent"],
@@ -42,6 +46,13 @@ def adapter_traits(engine: str, version: str) -> AdapterTraits | None:
         runtime_variable=row.get("runtime_variable", ""),
         always_runtime=row.get("always_runtime", False),
         stops_compiling=frozenset(row["stops_compiling"]),
+    )
+
+
+def _until(version: str, since: Mapping[str, list[str]]) -> frozenset[str]:
+    """Return the architectures that a version is too old for; `since` has them by version."""
+    return frozenset(
+        one for least, names in since.items() if is_before(version, least) for one in names
     )
 
 

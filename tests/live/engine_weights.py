@@ -213,6 +213,15 @@ def content_of(tensor: Any) -> bytes:
 
 def built(place: Path) -> tuple[Any, str]:
     """Return the model of a checkpoint as the engine builds it, and what it computes with."""
+    model, config = configured(place)
+    return model, str(config.model_config.quantization)
+
+
+def configured(place: Path, devices: int = 1, on: str = "cpu", **settings: Any) -> tuple[Any, Any]:
+    """Return the model of a checkpoint as the engine builds it, and the engine's configuration.
+
+    Of several devices it is the first one's part.
+    """
     import torch
     from vllm.config import set_current_vllm_config
     from vllm.distributed import parallel_state
@@ -220,7 +229,11 @@ def built(place: Path) -> tuple[Any, str]:
     from vllm.model_executor.model_loader.utils import initialize_model
 
     arguments = EngineArgs(
-        model=str(place), max_model_len=128, enforce_eager=True, skip_tokenizer_init=True
+        model=str(place),
+        max_model_len=128,
+        enforce_eager=True,
+        skip_tokenizer_init=True,
+        **settings,
     )
     config = arguments.create_engine_config()
     config.device_config.device = torch.device("cpu")
@@ -231,8 +244,10 @@ def built(place: Path) -> tuple[Any, str]:
             meeting = Path(tempfile.mkdtemp(), "meeting").as_uri()
             parallel_state.init_distributed_environment(1, 0, meeting, 0, "gloo")
         parallel_state.initialize_model_parallel(1, 1)
-        model = initialize_model(vllm_config=config, model_config=config.model_config)
-    return model, str(config.model_config.quantization)
+        parallel_state.get_tp_group().world_size = devices
+        with torch.device(on):
+            model = initialize_model(vllm_config=config, model_config=config.model_config)
+    return model, config
 
 
 def loaded_over(model: Any, fill: int, tensors: dict[str, Any]) -> dict[str, Any]:

@@ -92,7 +92,8 @@ class Finder:
             module.next_power_of_2 = lambda count: 1 << (count - 1).bit_length()
 
 
-def main() -> int:
+def pretend() -> None:
+    """Have a GPU and packages of kernels."""
     sys.path.append(str(ROOT / "scripts"))
     import _pretended_cuda
 
@@ -108,6 +109,10 @@ def main() -> int:
     torch.set_default_dtype(torch.bfloat16)
     torch.set_default_device("cpu")
     on_processors().__enter__()
+
+
+def main() -> int:
+    pretend()
     import sglang
 
     meeting = Path(tempfile.mkdtemp(), "meeting").as_uri()
@@ -132,7 +137,8 @@ def on_processors() -> Any:
             self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
         ) -> Any:
             named = {name: here(value) for name, value in (kwargs or {}).items()}
-            if getattr(func, "__name__", "") == "cuda":
+            named.pop("pin_memory", None)
+            if getattr(func, "__name__", "") in ("cuda", "pin_memory"):
                 return args[0]
             return func(*map(here, args), **named)
 
@@ -167,6 +173,12 @@ def told_of(place: Path, meeting: str) -> dict[str, Any]:
 
 def built(place: Path, meeting: str) -> tuple[Any, str]:
     """Return the model of a checkpoint as the engine builds it, and what it computes with."""
+    model, config, _ = configured(place, meeting)
+    return model, str(config.quantization)
+
+
+def configured(place: Path, meeting: str, **settings: Any) -> tuple[Any, Any, Any]:
+    """Return the model as the engine builds it, its configuration and the server's."""
     import torch
     from sglang.srt import distributed
     from sglang.srt.configs.load_config import LoadConfig
@@ -177,7 +189,11 @@ def built(place: Path, meeting: str) -> tuple[Any, str]:
     from sglang.srt.server_args import ServerArgs, set_global_server_args_for_scheduler
 
     arguments = ServerArgs(
-        model_path=str(place), device="cuda", skip_tokenizer_init=True, disable_cuda_graph=True
+        model_path=str(place),
+        device="cuda",
+        skip_tokenizer_init=True,
+        disable_cuda_graph=True,
+        **settings,
     )
     set_global_server_args_for_scheduler(arguments)
     config, load = ModelConfig.from_server_args(arguments), LoadConfig()
@@ -191,7 +207,7 @@ def built(place: Path, meeting: str) -> tuple[Any, str]:
     with torch.device("cpu"):
         scheme = loader._get_quantization_config(config, load)
         model = loader._initialize_model(config, load, scheme)
-    return model, str(config.quantization)
+    return model, config, arguments
 
 
 if __name__ == "__main__":

@@ -31,11 +31,16 @@ from tests.live.planned_cases import planned_parameters
 from tests.live.tool_programs import documents_in, run_program
 from tests.support.cases import cases_of, read_tables
 from tests.support.commandline import TINY
-from tests.support.vllm_packages import laid_beside, loaded_by_vllm, unpacked_base
+from tests.support.vllm_packages import (
+    NEWEST,
+    OLDEST,
+    loaded_by_vllm,
+    sglang_site,
+    vllm_sites,
+)
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(3600)]
 
-NEWEST, OLDEST = "0.32.0", "0.10.2"
 cases = cases_of(__file__)
 CORPUS = read_tables(__file__)
 NAMED: dict[str, list[str]] = CORPUS["named"]
@@ -78,14 +83,7 @@ def checkpoints(quantizing_python: Path, tmp_path_factory: pytest.TempPathFactor
 def sites(serving_base: str) -> Mapping[str, str]:
     """Where the packages of each version are."""
     del serving_base
-    newest = unpacked_base()
-    oldest = laid_beside(f"vllm-{OLDEST}", CORPUS["of_its_time"], _without_kernels)
-    return {NEWEST: str(newest), OLDEST: os.pathsep.join((str(oldest), str(newest)))}
-
-
-def _without_kernels(place: Path) -> None:
-    for kernels in place.glob("vllm/*.so"):
-        kernels.unlink()
+    return vllm_sites()
 
 
 @pytest.fixture(scope="module")
@@ -239,11 +237,9 @@ def by_sglang(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Mapping[str, Told]:
     """Load the same checkpoints by SGLang's classes."""
-    pins: list[str] = CORPUS["sglang"]["pins"]
-    site = laid_beside(pins[0].replace("==", "-"), pins)
     asked = {name: architectures[name] for name in (*SGLANG, *CORPUS["sglang"]["refused"])}
     return loaded_by_vllm(
-        os.pathsep.join((sites[NEWEST], str(site))),
+        sglang_site(),
         "cuda",
         asked,
         tmp_path_factory.mktemp("home"),

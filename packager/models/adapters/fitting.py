@@ -37,6 +37,7 @@ EMBEDDING = ("embed_tokens", "wte", "word_embeddings", "embed_in")
 HEAD = ("lm_head", "embed_out")
 TOWER = re.compile(r"(?:^|\.)(?:visual|vision\w*|audio\w*|multi_modal_projector|mm_projector)\.")
 WHOLE = ("F8_", "I8")  # types that hold one weight an element
+PREFIX, COPIED = "base_model.model.", ".base_layer.weight"
 STACKED = ("gate_up_proj", "down_proj")
 MOST_NAMED = 3
 
@@ -47,6 +48,7 @@ class AdapterFit:
 
     findings: tuple[Finding, ...]
     paths: Mapping[str, str]  # of modules that the base's checkpoint names otherwise
+    copies: frozenset[str] = frozenset()  # tensors that PEFT copied out of the base, untrained
 
 
 def fit_adapter(adapter: Adapter, base: ModelFiles) -> AdapterFit:
@@ -66,14 +68,23 @@ def fit_adapter(adapter: Adapter, base: ModelFiles) -> AdapterFit:
             continue
         if name != module.path:
             paths[module.path] = name
-        found = sides[name]
+        found = sides[name.removesuffix(".base_layer")]
         if found is None:
             unproven.append(module.path)
         elif not _fits(module, found, adapter):
             own = f"{module.outputs}×{module.inputs}"
             misfits.append(f"{module.path} is {own}, the base's {found[0]}×{found[1]}")
     findings = _findings(adapter, sides, lacking, misfits, unproven, tower)
-    return AdapterFit(findings=tuple(findings), paths=paths)
+    copies = (one.name for one in adapter.others if _is_copy(one, sides))
+    return AdapterFit(findings=tuple(findings), paths=paths, copies=frozenset(copies))
+
+
+def _is_copy(tensor: TensorInfo, sides: Mapping[str, Sides | None]) -> bool:
+    """Return whether PEFT saved an embedding or head beside the pair that adapts it."""
+    path = tensor.name.removeprefix(PREFIX).removesuffix(COPIED)
+    is_end = path.rpartition(".")[2] in (*EMBEDDING, *HEAD)
+    name = _name_in(path, sides) if is_end and tensor.name.endswith(COPIED) else ""
+    return bool(name) and sides[name] == tensor.shape
 
 
 def _findings(
@@ -107,14 +118,13 @@ def _findings(
 
 def _name_in(path: str, sides: Mapping[str, Sides | None]) -> str:
     """Return the base's own name of a module; "" where it has none."""
-    if path in sides:
-        return path
     bare = path.removesuffix(".base_layer") if _is_stacked(path) else path
+    tail = path.removeprefix(bare)  # of the first of two tensors of experts
     if bare in sides:
-        return path if bare != path else bare
-    own = next(one for one in WRAPPERS if path.startswith(one))
-    rest = path.removeprefix(own)
-    found = [f"{one}{rest}" for one in WRAPPERS if f"{one}{rest}" in sides]
+        return path
+    own = next(one for one in WRAPPERS if bare.startswith(one))
+    rest = bare.removeprefix(own)
+    found = [f"{one}{rest}{tail}" for one in WRAPPERS if f"{one}{rest}" in sides]
     return found[0] if len(found) == 1 else ""
 
 

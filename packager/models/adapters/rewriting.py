@@ -81,6 +81,7 @@ def _rewritten_config(adapter: Adapter, rewrite: AdapterRewrite, file: ModelFile
         "use_rslora": False,
         "rank_pattern": {},
         "alpha_pattern": {},
+        "bias": "none",
         "target_modules": list(adapter.leaves),
     }
     text = json.dumps(changed, indent=2, sort_keys=True) + "\n"
@@ -90,16 +91,21 @@ def _rewritten_config(adapter: Adapter, rewrite: AdapterRewrite, file: ModelFile
 def _rewritten_weights(
     adapter: Adapter, rewrite: AdapterRewrite, file: ModelFile, header: WeightsHeader
 ) -> ModelFile:
-    """Describe the pairs in the order of the file: what is read in order proves its digest."""
+    """Describe the pairs in the order of the file: what is read in order proves its digest.
+
+    Other tensors are copies of the base's own, and left out.
+    """
     halves = {one.a.name: (one, 0) for one in adapter.modules}
     halves |= {one.b.name: (one, 1) for one in adapter.modules}
     described: dict[str, object] = {"__metadata__": {"format": "pt"}}
     segments: list[Segment] = []
     at, end = header.data_offset, 0
     for tensor in header.tensors:
-        module, half = halves[tensor.name]
         place = _part(file, at, tensor.size)
         at += tensor.size
+        if tensor.name not in halves:
+            continue
+        module, half = halves[tensor.name]
         shape = (module.outputs, rewrite.rank) if half else (rewrite.rank, module.inputs)
         length = shape[0] * shape[1] * WIDTH[module.dtype]
         if half:

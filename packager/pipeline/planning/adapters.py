@@ -28,17 +28,15 @@ from packager.estimate.sizing.adapters import AdapterSlots, adapter_bytes
 from packager.models.adapters.fitting import (
     AdapterFit,
     fit_adapter,
-    head_modules,
     is_expert,
-    is_head,
 )
 from packager.models.adapters.pairs import tensor_names
 from packager.models.architectures.profile import architecture_of
 from packager.optimize.compile.choose import NOT_REQUESTED
+from packager.pipeline.planning.adapter_checks import MERGE, check_adapter
 
 DEFAULT_SLOTS = 4  # at most, where the request does not say: each takes memory of every device
 RUNTIME_RANK = 16  # of adapters that nobody has seen yet
-MERGE = "merge it into the base with `--merge-adapter`, or choose a family that serves adapters"
 ALL_TARGETS = ("all", "all-linear", "all_linear")
 
 
@@ -70,7 +68,7 @@ def choose_adapters(facts: Facts) -> AdapterChoice:
     served: list[ServedAdapter] = []
     for adapter in facts.adapters:
         fit = fit_adapter(adapter, facts.model)
-        findings += [*fit.findings, *_check_adapter(adapter, facts, traits, who)]
+        findings += [*fit.findings, *check_adapter(adapter, fit, facts, traits, who)]
         rewrite, refused = _rewrite(adapter, fit, traits)
         findings += [*refused, *_notes_on(adapter, rewrite, facts)]
         served.append(_served(adapter, rewrite, facts, traits))
@@ -201,90 +199,6 @@ def _check_model(facts: Facts, traits: AdapterTraits, who: str) -> Iterator[Find
             yield Finding("error", "adapter-name", message, "give one of them another name")
 
 
-def _check_adapter(
-    adapter: Adapter, facts: Facts, traits: AdapterTraits, who: str
-) -> Iterator[Finding]:
-    """Find what this engine's version reads otherwise than PEFT, and cannot be rewritten."""
-    named, reasons = f"adapter {adapter.name!r}", dict(traits.refused)
-    for flag in adapter.flags:
-        if flag in reasons:
-            message = f"{named} has {flag!r} set: {reasons[flag]}"
-            yield Finding("error", "adapter-field", message, _otherwise(flag))
-        else:
-            message = f"{named} has a field {flag[:60]!r} that packager does not know"
-            hint = "remove it from adapter_config.json where it only served training"
-            yield Finding("error", "adapter-field", message, hint)
-    if adapter.others and not adapter.flags:
-        message = (
-            f"{named} has tensors that are no half of a pair, such as {adapter.others[0].name!r}"
-        )
-        yield Finding("error", "adapter-field", message, MERGE)
-    yield from _check_modules(adapter, facts, traits, who)
-
-
-def _check_modules(
-    adapter: Adapter, facts: Facts, traits: AdapterTraits, who: str
-) -> Iterator[Finding]:
-    architecture, named = architecture_of(facts.model.config), f"adapter {adapter.name!r}"
-    heads = head_modules(adapter)
-    if heads and (
-        "embeddings" not in traits.honours
-        or (traits.heads is not None and architecture not in traits.heads)
-    ):
-        message = f"{named} adapts {heads[0]}, which {who} leaves as it is in {architecture}"
-        yield Finding("error", "adapter-module", message, MERGE)
-    elif any(is_head(one) for one in adapter.modules):
-        yield from _check_head(adapter, facts, traits, who)
-    stacked = [one for one in adapter.modules if one.form == "experts"]
-    single = [one for one in adapter.modules if is_expert(one) and one.form != "experts"]
-    if (stacked or single) and "experts" not in traits.honours:
-        message = f"{named} adapts experts, which {who} does not"
-        yield Finding("error", "adapter-module", message, MERGE)
-    elif stacked and architecture not in traits.stacked:
-        message = (
-            f"{named} adapts all experts in one tensor, which {who} does not read of {architecture}"
-        )
-        yield Finding("error", "adapter-module", message, MERGE)
-    elif single and architecture in traits.stacked:
-        message = (
-            f"{named} adapts experts one by one; {who} reads them of {architecture} in one tensor"
-        )
-        yield Finding("error", "adapter-module", message, MERGE)
-    yield from _check_neighbours(adapter, traits.needs, who)
-
-
-def _check_head(
-    adapter: Adapter, facts: Facts, traits: AdapterTraits, who: str
-) -> Iterator[Finding]:
-    vocabulary = next(one.outputs for one in adapter.modules if is_head(one))
-    if facts.model.config.get("tie_word_embeddings") is True:
-        message = f"adapter {adapter.name!r} adapts the head, which is the embedding in this base"
-        yield Finding("error", "adapter-module", message, MERGE)
-    elif traits.most_vocabulary and vocabulary > traits.most_vocabulary:
-        message = (
-            f"{who} adapts heads of {traits.most_vocabulary:,} tokens at most, not {vocabulary:,}"
-        )
-        yield Finding("error", "adapter-module", message, MERGE)
-
-
-def _check_neighbours(
-    adapter: Adapter, needs: tuple[tuple[str, ...], ...], who: str
-) -> Iterator[Finding]:
-    """Refuse a module whose neighbour the engine needs adapted, too."""
-    paths = {module.path for module in adapter.modules}
-    for leaf, needed in needs:
-        alone = (
-            path
-            for path in sorted(paths)
-            if path.rpartition(".")[2] == leaf and f"{path.removesuffix(leaf)}{needed}" not in paths
-        )
-        if found := next(alone, ""):
-            message = f"adapter {adapter.name!r} adapts {found} without {needed}, which {who} needs"
-            hint = "use a family with vLLM, or merge it"
-            yield Finding("error", "adapter-module", message, hint)
-            return
-
-
 def _rewrite(
     adapter: Adapter, fit: AdapterFit, traits: AdapterTraits
 ) -> tuple[AdapterRewrite | None, tuple[Finding, ...]]:
@@ -311,6 +225,10 @@ def _misread(adapter: Adapter, fit: AdapterFit, traits: AdapterTraits) -> Iterat
     names = {one.path: (one.a.name, one.b.name) for one in adapter.modules}
     if any(tensor_names(one.path, one.form) != names[one.path] for one in adapter.modules):
         yield "names of tensors that a trainer left"
+    if fit.copies:
+        yield "copies of the base's own weights"
+    if "bias" in adapter.flags:
+        yield "a field for biases, of which it has none"
     if fit.paths:
         yield "names of modules that the base's checkpoint spells otherwise"
 
@@ -386,9 +304,3 @@ def _check_serving(
     if request.draft not in (None, "none") and plan.adapters:
         message = "the draft proposes what the base would say: adapters make it gain less"
         yield Finding("note", "adapters-draft", message, "measure it with `packager draft measure`")
-
-
-def _otherwise(flag: str) -> str:
-    if flag == "init_lora_weights":
-        return "save it again as LoRA: PEFT's `path_initial_model_for_weight_conversion`"
-    return MERGE

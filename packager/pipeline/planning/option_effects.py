@@ -52,12 +52,13 @@ def _slots_of(facts: Facts, profile: ModelProfile, counted: Counted) -> AdapterS
     if traits is not None and not traits.wraps_all:
         leaves = {leaf for adapter in facts.adapters for leaf in adapter.leaves}
     ends = heads is not None and profile.architecture in heads
+    joined = traits is not None and profile.architecture in traits.stacked
     if leaves and not leaves.isdisjoint((*EMBEDDING, *HEAD)):
         ends = True
     return AdapterSlots(
         count=counted.adapter_slots,
         rank=counted.adapter_rank,
-        sizes=adaptable_sizes(facts.model, profile, ends=ends, leaves=leaves),
+        sizes=adaptable_sizes(facts.model, profile, ends=ends, leaves=leaves, joined=joined),
         sharded=counted.adapter_sharded,
     )
 

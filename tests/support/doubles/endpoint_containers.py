@@ -91,6 +91,10 @@ class FakeContainers:
         """End a container as a crash does."""
         self.there[container] = replace(self.there[container], is_running=False, exit_code=1)
 
+    def rise(self, container: str) -> None:
+        """Let a container that ended run again."""
+        self.there[container] = replace(self.there[container], is_running=True, exit_code=None)
+
     def log(self, container: str, *, lines: int = 200) -> str:
         return "2026-11-23T10:00:00.123456789Z ValueError: no such weight\n"
 

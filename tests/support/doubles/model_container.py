@@ -8,6 +8,7 @@ misbehaves, and so does the body of a request:
     PING_TO=URL  /ping redirects there
     {"redirect": "http://HOST/"}
     {"sleep": 1, "status": 400, "exit": 3, "size": 7, "stream": 5, "gap": 0.1, "cut": 2}
+    ADAPTERS=1   POST /adapters and DELETE /adapters/NAME keep names, as vLLM does
     {"answer": {…}}, {"stream": 2, "events": ["…", "…"]}   what it answers
 """
 
@@ -37,6 +38,7 @@ class ModelServer(ThreadingHTTPServer):
     def __init__(self, host: str, port: int, environment: Mapping[str, str]) -> None:
         super().__init__((host, port), Handler)
         self.environment = environment
+        self.adapters: dict[str, str] = {}  # name → folder
         self.ready_at = time.monotonic() + float(environment.get("READY_S", "0"))
 
 
@@ -54,6 +56,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path.partition("?")[0] == "/adapters":
+            self.load_adapter(json.loads(body))
+            return
         asked: dict[str, Any] = json.loads(body) if body[:1] == b"{" else {}
         time.sleep(asked.get("sleep", 0))
         if "exit" in asked:
@@ -72,6 +77,19 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(200, b"x" * asked["size"])
         else:
             self.answer(200, json.dumps(self.seen(body)).encode())
+
+    def load_adapter(self, asked: Mapping[str, str]) -> None:
+        name, adapters = asked["name"], self.server.adapters
+        is_served = "ADAPTERS" in self.server.environment
+        status = 404 if not is_served else 400 if name in adapters else 200
+        if status == 200:
+            adapters[name] = asked["src"]
+        self.answer(status, b'{"error":"already loaded"}')
+
+    def do_DELETE(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        name = self.path.removeprefix("/adapters/")
+        self.answer(404 if self.server.adapters.pop(name, None) is None else 200, b"{}")
 
     def redirect(self, url: str) -> None:
         self.send_response(302)

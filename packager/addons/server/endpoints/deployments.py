@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from packager.addons.server.endpoints.adapters import AdapterSpec
 from packager.addons.server.endpoints.fleet import EndpointSpec
 from packager.addons.server.endpoints.traffic import Draw, Pool, TrafficServer
 from packager.addons.server.resources import Resource
@@ -26,6 +27,7 @@ class EndpointDeployment:
     variants: tuple[VariantSpec, ...]  # of a component one, with the name of its variant
     copies: int = 1
     capture: Mapping[str, Any] | None = None  # DataCaptureConfig of an endpoint
+    adapter: AdapterSpec | None = None  # of another component's containers; it has no others
 
     @classmethod
     def new(
@@ -52,6 +54,7 @@ class EndpointDeployment:
             "copies": self.copies,
             "variants": [variant.document() for variant in self.variants],
             "capture": self.capture,
+            **({"adapter": self.adapter.document()} if self.adapter else {}),
         }
 
     @classmethod
@@ -60,7 +63,8 @@ class EndpointDeployment:
         if document is None:
             return None
         variants = tuple(VariantSpec.read(one) for one in document["variants"])
-        return cls(**{**document, "variants": variants})
+        adapter = AdapterSpec.read(document.get("adapter"))
+        return cls(**{**document, "variants": variants, "adapter": adapter})
 
     @property
     def instances(self) -> int:
@@ -77,6 +81,7 @@ class EndpointDeployment:
                 generation=self.id,
                 spec=variant.server,
                 copies=self.copies,
+                component=name if kind == COMPONENT else "",
             )
             for variant in self.variants
             if variant.server is not None

@@ -6,7 +6,7 @@ import asyncio
 import shutil
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -38,6 +38,7 @@ class EndpointSpec:
     generation: str
     spec: ServerSpec
     copies: int = 1
+    component: str = ""  # whose adapters its containers load; "" of endpoints
 
     def place(self, copy: int) -> str:
         """Return a copy's label."""
@@ -47,10 +48,17 @@ class EndpointSpec:
 class EndpointFleet:
     """Starts and stops containers; its methods run in the server's event loop."""
 
-    def __init__(self, containers: Containers, folder: Path, find_place: FindPlace) -> None:
+    def __init__(
+        self,
+        containers: Containers,
+        folder: Path,
+        find_place: FindPlace,
+        adapters_of: Callable[[str], Mapping[str, Path]] = lambda _: {},
+    ) -> None:
         self._containers = containers
         self._folder = folder
         self._find_place = find_place
+        self.adapters_of = adapters_of  # of a component: folders by where its containers see them
         self._session: aiohttp.ClientSession | None = None
 
     def http(self) -> aiohttp.ClientSession:
@@ -93,6 +101,8 @@ class EndpointFleet:
         if missing:
             await asyncio.to_thread(self._containers.prepare, spec.image)
             folders = await self._download(wanted)
+            if wanted.component:
+                folders |= self.adapters_of(wanted.component)
         for copy in missing:
             ended = running.get(wanted.place(copy))
             if ended is not None:

@@ -25,6 +25,7 @@ import aiohttp
 
 from packager.addons.deploy.sagemaker.api_refusals import ResourceNotFound, ValidationRefused
 from packager.addons.server.captures import Captures
+from packager.addons.server.endpoints.adapters import FOLDER, AdapterSpec, LoadedAdapters
 from packager.addons.server.endpoints.containers import Containers
 from packager.addons.server.endpoints.deployments import (
     COMPONENT,
@@ -41,7 +42,7 @@ from packager.addons.server.resources import Resource, ResourceQuery, ResourceSt
 from packager.addons.server.sagemaker.hosting import FAILURE_LENGTH
 from packager.addons.server.sagemaker.rollout import ALARMS_IGNORED, AT_ONCE, Rollout, read_rollout
 from packager.core.capture.keeping import Capture
-from packager.core.errors import PackagerError, Unavailable
+from packager.core.errors import PackagerError, SmokeFailed, Unavailable
 
 DRAIN_S = 60.0  # the longest invocation
 _WATCH_S = 5.0
@@ -77,6 +78,8 @@ class Endpoints:
         self._store = store
         self._folder = folder
         self._fleet = EndpointFleet(containers, folder, find_place)
+        self.adapters = LoadedAdapters(self._fleet, folder, find_place)
+        self._fleet.adapters_of = self.adapters.mounted
         self._live: dict[tuple[str, str], Live] = {}
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._watch: asyncio.Task[None] | None = None
@@ -86,7 +89,7 @@ class Endpoints:
     async def start(self) -> None:
         """Adopt running containers, continue deployments, remove unknown containers."""
         await asyncio.to_thread(self.captures.start)
-        known = set()
+        known = {FOLDER}
         for kind in (ENDPOINT, COMPONENT):
             for resource in await self._all(kind):
                 known |= {one["id"] for one in deployments_of(resource)}
@@ -375,6 +378,7 @@ class Endpoints:
             await self._fleet.remove_all_of(owner_of(*key))
             for generation in generations:
                 await self._fleet.remove_generation(generation)
+            await self._forget_adapters(resource)
         except PackagerError as error:  # such as an Engine that does not run
             _log.warning("%s %s leaves its containers behind: %s", *key, reason_of(error))
             self._left |= generations
@@ -385,11 +389,40 @@ class Endpoints:
         with suppress(ResourceNotFound):
             await asyncio.to_thread(self._store.delete, *key)
 
+    async def _forget_adapters(self, resource: Resource) -> None:
+        """Unload the adapter that a component is, or remove the folder of those that it had."""
+        if resource.kind != COMPONENT:
+            return
+        spec = next(
+            (AdapterSpec.read(one.get("adapter")) for one in deployments_of(resource)), None
+        )
+        if spec is None:
+            await self.adapters.forget_base(resource.name)
+        else:
+            await self.adapters.forget(resource.name, spec.base, self._servers_of(spec.base))
+
+    def _servers_of(self, component: str) -> list[TrafficServer]:
+        live = self._live.get((COMPONENT, component))
+        return live.servers() if live else []
+
+    async def _base_servers(self, base: str) -> list[TrafficServer]:
+        """Return the containers of a component, once they answer after a start of this server."""
+        while not (servers := self._servers_of(base)):
+            found = await asyncio.to_thread(self._store.get, COMPONENT, base)
+            if found.status not in ("InService", "Creating", "Updating"):
+                raise SmokeFailed(f"the base inference component {base!r} is {found.status}")
+            await asyncio.sleep(min(_WATCH_S, 1.0))
+        return servers
+
     def _log_file(self, kind: str, name: str) -> Path:
         return self._folder / f"{kind}-{name}.log"
 
     async def _up(self, kind: str, name: str, asked: EndpointDeployment) -> Live:
         """Start all containers of a deployment, or none: the first failure ends the others."""
+        if asked.adapter is not None:
+            servers = await self._base_servers(asked.adapter.base)
+            await self.adapters.load(name, asked.adapter, asked.id, servers)
+            return Live()
         weights = {variant.name: variant.weight for variant in asked.variants}
         try:
             async with asyncio.TaskGroup() as group:
@@ -399,7 +432,9 @@ class Endpoints:
                 }
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
-        pools = {name: Pool(weights[name], task.result()) for name, task in tasks.items()}
+        pools = {one: Pool(weights[one], task.result()) for one, task in tasks.items()}
+        for server in [server for pool in pools.values() for server in pool.servers]:
+            await self.adapters.settle(name if kind == COMPONENT else "", server)
         return Live(pools, asked.capture)
 
     async def _watch_all(self) -> None:
@@ -424,13 +459,17 @@ class Endpoints:
                 self._begin(resource, partial(self._resume, resource))
         elif not found.is_running:
             server.is_ready = False
+            server.adapters.clear()
             count = self._restarts.get(server.container, 0) + 1
             self._restarts[server.container] = count
             if count & (count - 1) == 0 or count % int(_LONGEST_PAUSE_S / _WATCH_S) == 0:
                 await asyncio.to_thread(self.containers.restart, server.container)
         elif not server.is_ready or server.url != found.url:
             server.url = found.url  # Docker gives another port
+            server.adapters.clear()
             server.is_ready = await self._fleet.answers(found.url)
+        if key[0] == COMPONENT and server.is_ready:
+            await self.adapters.settle(key[1], server)
 
     async def _all(self, kind: str) -> Sequence[Resource]:
         found: list[Resource] = []

@@ -20,6 +20,7 @@ class TrafficServer:
     variant: str  # name in answers to clients
     is_ready: bool = True
     in_flight: int = 0
+    adapters: dict[str, str] = field(default_factory=dict)  # that it has loaded → their folders
     _idle: asyncio.Event = field(default_factory=asyncio.Event)
 
     @contextmanager

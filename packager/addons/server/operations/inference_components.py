@@ -8,11 +8,17 @@ from dataclasses import replace
 from typing import Any
 
 from packager.addons.deploy.sagemaker.api_refusals import ResourceInUse, ValidationRefused
-from packager.addons.server.endpoints.deployments import COMPONENT, ENDPOINT, EndpointDeployment
+from packager.addons.server.endpoints.adapters import AdapterSpec, check_adapter
+from packager.addons.server.endpoints.deployments import (
+    COMPONENT,
+    ENDPOINT,
+    EndpointDeployment,
+    deployments_of,
+)
 from packager.addons.server.operations.common import find, list_resources, tags_of, taken
 from packager.addons.server.operations.models import MODEL
 from packager.addons.server.operations.scaling import forget_targets
-from packager.addons.server.resources import Resource
+from packager.addons.server.resources import Resource, ResourceQuery
 from packager.addons.server.sagemaker.hosting import VariantSpec, check_component
 from packager.addons.server.services import Document, Operation, ServeServices
 
@@ -31,13 +37,19 @@ def operations(services: ServeServices) -> Mapping[str, Operation]:
         runtime = body.get("RuntimeConfig")
         copies = _copies(runtime) if runtime else before.copies
         if not body.get("Specification") and not body.get("Specifications"):
+            if before.adapter is not None:
+                raise ValidationRefused("An adapter has the copies of its base.")
             return await scale(found, copies)
         variant, instance_type = found.document["variant"], ""
         if body.get("Specifications"):
             of = await _variant_of(services, found.document["endpoint"], variant)
             instance_type = of["instance_type"]
         chosen = _specification(body, instance_type)
-        asked = await _deployment(services, variant, chosen, copies)
+        if before.adapter is not None:
+            chosen = {"BaseInferenceComponentName": before.adapter.base, **chosen}
+            asked = await _adapter(services, found.document["endpoint"], chosen)
+        else:
+            asked = await _deployment(services, variant, chosen, copies)
         changed = await services.endpoints.update(
             COMPONENT, found.name, asked, specification=chosen, choices=body.get("Specifications")
         )
@@ -45,6 +57,8 @@ def operations(services: ServeServices) -> Mapping[str, Operation]:
 
     async def set_copies(body: Document) -> Document:
         found = await find(services, COMPONENT, body["InferenceComponentName"])
+        if _active(found).adapter is not None:
+            raise ValidationRefused("An adapter has the copies of its base.")
         return await scale(found, _copies(body["DesiredRuntimeConfig"]))
 
     async def scale(found: Resource, copies: int) -> Document:
@@ -71,6 +85,12 @@ def operations(services: ServeServices) -> Mapping[str, Operation]:
 
     async def delete(body: Document) -> Document:
         found = await find(services, COMPONENT, body["InferenceComponentName"])
+        if adapters := await _adapters_of(services, found.name):
+            raise ValidationRefused(
+                f'Cannot delete inference component "{found.arn}": it is the base of the adapter '
+                f"{adapters[0]}.",
+                hint="delete adapters with DeleteInferenceComponent first",
+            )
         await asyncio.to_thread(forget_targets, services, f"{COMPONENT}/{found.name}")
         await services.endpoints.delete(COMPONENT, found.name)
         return {}
@@ -90,8 +110,11 @@ async def _created(services: ServeServices, body: Document) -> Document:
     name, endpoint = body["InferenceComponentName"], body["EndpointName"]
     variant = await _variant_of(services, endpoint, body.get("VariantName"))
     specification = _specification(body, variant["instance_type"])
-    copies = _copies(body.get("RuntimeConfig"))
-    asked = await _deployment(services, variant["name"], specification, copies)
+    if specification.get("BaseInferenceComponentName"):
+        asked = await _adapter(services, endpoint, specification)
+    else:
+        copies = _copies(body.get("RuntimeConfig"))
+        asked = await _deployment(services, variant["name"], specification, copies)
     try:
         made = await services.endpoints.create(
             COMPONENT,
@@ -149,6 +172,37 @@ async def _deployment(
     return EndpointDeployment.new("", (spec,), copies)
 
 
+async def _adapter(
+    services: ServeServices, endpoint: str, specification: Document
+) -> EndpointDeployment:
+    """Return the deployment of an adapter; raises `ValidationRefused`."""
+    spec = check_adapter(specification)
+    base = await find(services, COMPONENT, spec.base)
+    active = EndpointDeployment.read(base.document["active"])
+    if base.document["endpoint"] != endpoint or active is None or base.status != "InService":
+        raise ValidationRefused(
+            f"Inference component {spec.base} is not InService at endpoint {endpoint}."
+        )
+    if active.adapter is not None:
+        raise ValidationRefused(f"Inference component {spec.base} is an adapter itself.")
+    return replace(EndpointDeployment.new("", ()), adapter=spec)
+
+
+async def _adapters_of(services: ServeServices, base: str) -> list[str]:
+    """Return the names of the adapters of a component, those aside that are being deleted."""
+    found, token = [], ""
+    while True:
+        query = ResourceQuery(kind=COMPONENT, after=token)
+        page = await asyncio.to_thread(services.resources.list, query)
+        for one in page.resources:
+            specs = (AdapterSpec.read(each.get("adapter")) for each in deployments_of(one))
+            if one.status != "Deleting" and any(spec and spec.base == base for spec in specs):
+                found.append(one.name)
+        token = page.token
+        if not token:
+            return found
+
+
 def _copies(runtime: Document | None) -> int:
     copies = int((runtime or {}).get("CopyCount", 1))
     if copies > _MOST_COPIES:
@@ -168,8 +222,12 @@ def _active(found: Resource) -> EndpointDeployment:
 def _described(services: ServeServices, found: Resource) -> Document:
     document = found.document
     shown = document["next"] or document["active"]
-    server = shown["variants"][0]["server"]
     specification = dict(document["specification"])
+    if shown.get("adapter"):
+        failure = document["failure"] or None
+        summary = _summary(services, found)
+        return {**summary, "FailureReason": failure, "Specification": specification}
+    server = shown["variants"][0]["server"]
     container = specification.get("Container")
     if container is not None:
         image = {"SpecifiedImage": server["image"], "ResolvedImage": server["image"]}

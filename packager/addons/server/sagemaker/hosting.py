@@ -30,7 +30,6 @@ _OF_CONFIGS = (
     "CrossRegionTrafficConfig",
 )
 _OF_VARIANTS = ("ServerlessConfig", "AcceleratorType", "CoreDumpConfig")
-_OF_COMPONENTS = ("BaseInferenceComponentName",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +144,6 @@ def check_endpoint_config(body: _Document, *, captures: str = "") -> None:
 
 def check_component(specification: _Document, model: _Document | None) -> ServerSpec:
     """Return the container of an inference component's copies; `model` is the one it names."""
-    _refuse_any(specification, _OF_COMPONENTS, "Specification")
     container = specification.get("Container")
     if (container is None) == (model is None):
         raise ValidationRefused("Specification needs either ModelName or Container.")
