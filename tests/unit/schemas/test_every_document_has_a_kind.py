@@ -21,7 +21,7 @@ from tests.support.places import ROOT
 PACKAGES = ("packager", "artifact_cache")
 VERSION_NAME = re.compile(r"_?([A-Z]+_)*(SCHEMA|VERSION|PROTOCOL|FORM)")
 VERSION_TEXT = re.compile(r"packager\.[a-z-]+/\d+")
-MODEL_BASES = re.compile(r"\b(BaseModel|KeyPart|KeyDocument)\b")
+MODEL_BASES = re.compile(r"\b(BaseModel|StrictDocument|FigureDocument|KeyPart|KeyDocument)\b")
 WRITES_JSON = re.compile(r"\bjson\.dumps\(|\brfc8785\.dumps\(|\b(model_)?dump_json\(")
 WRITES_FILES = re.compile(
     r"\b(write_atomically|write_durably|_write_private|put_object)\(|[\"']put_object[\"']"
