@@ -85,6 +85,10 @@ SECTIONS = {
             "packager.cli.commands.join:join",
             "Write one index of images for several platforms.",
         ),
+        "attach": (
+            "packager.cli.commands.attach:attach",
+            "Attach a scanner's report, or VEX, to an image.",
+        ),
         "sign": ("packager.cli.commands.sign:sign", "Sign an image, in both forms of cosign."),
         "verify": ("packager.cli.commands.verify:verify", "Verify who has signed an image."),
         "keys": ("packager.cli.commands.keys:keys", "List, make and explain all keys."),
@@ -158,6 +162,7 @@ ORDER = (
     "push",
     "copy",
     "join",
+    "attach",
     "sign",
     "verify",
     "keys",

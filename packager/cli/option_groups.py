@@ -50,7 +50,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Image": (
         *("--weights", "--max-layer-size", "--layer-order", "--compression", "--layer-format"),
         *("--base-files", "--verify", "--sbom", "--no-sbom", "--sbom-base", "--sign"),
-        *("--policy", "--no-policy", "--model-key", "--model-signature"),
+        *("--policy", "--no-policy", "--model-key", "--model-signature", "--deny-licence"),
     ),
     "Load": (
         *("--concurrency", "--rate", "--arrivals", "--requests", "--duration", "--warm-up"),

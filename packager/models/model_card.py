@@ -6,9 +6,11 @@ A card is its author's word: nothing here proves it.  One that cannot be read st
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from packager.core.documents import NotStrict
+from packager.core.model import ModelFile, ModelFiles
 from packager.core.yaml_values import parse_yaml_table
 
 MAX_CARD_BYTES = 1 << 20
@@ -28,6 +30,12 @@ class ModelCard:
     relation: str = ""  # `finetune`, `quantized`, `adapter`, `merge`
     datasets: tuple[str, ...] = ()
     task: str = ""  # `text-generation`
+
+
+def card_of(model: ModelFiles, read: Callable[[ModelFile], bytes]) -> ModelCard:
+    """Return what the card of a model states; nothing of a model without one."""
+    readme = next((one for one in model.files if one.path.lower() == "readme.md"), None)
+    return read_card(read(readme)) if readme else ModelCard()
 
 
 def read_card(data: bytes) -> ModelCard:

@@ -25,7 +25,7 @@ from packager.images.oci import sha256
 from packager.images.sbom import purls
 from packager.images.sbom.components import Component, LicenseClaim, Sbom
 from packager.images.sbom.licences import stated_license
-from packager.models.model_card import ModelCard, read_card
+from packager.models.model_card import ModelCard, card_of
 from packager.pipeline.attached_record import published_base
 from packager.pipeline.services import BuildServices
 from packager.pipeline.stages import Assembled
@@ -178,8 +178,7 @@ def _licenses(card: ModelCard) -> tuple[LicenseClaim, ...]:
 
 
 def _card(model: ModelFiles, services: BuildServices) -> ModelCard:
-    readme = next((one for one in model.files if one.path.lower() == "readme.md"), None)
-    return read_card(services.read_small(readme)) if readme else ModelCard()
+    return card_of(model, services.read_small)
 
 
 def _how(assembled: Assembled) -> str:

@@ -116,6 +116,13 @@ from packager.pipeline.records import load_record
     help="Attach a list of all parts; `required` fails where a registry refuses it.",
 )
 @click.option(
+    "--deny-licence",
+    "deny_licences",
+    multiple=True,
+    metavar="PATTERN",
+    help="Refuse models, drafts and adapters whose card states this licence, as 'CC-BY-NC-*'.",
+)
+@click.option(
     "--model-key",
     "model_keys",
     multiple=True,
@@ -287,6 +294,7 @@ def _take_settings(given: dict[str, Any]) -> dict[str, Any]:
             "restart",
             "sbom",
             "sbom_base",
+            "deny_licences",
             "model_keys",
             "model_signature",
             "sign",

@@ -26,6 +26,7 @@ from packager.core.text import escape
 from packager.core.user_catalog import UserCatalog
 from packager.engines.load_formats import list_load_formats
 
+LICENCES = "licences"
 _CATALOG: Mapping[str, Callable[[UserCatalog, Filter], list[Record]]] = {
     "instances": listing.list_instances,
     "accelerators": listing.list_accelerators,
@@ -82,7 +83,7 @@ _FILTERS = {
 
 
 @click.command("list")
-@click.argument("what", type=click.Choice((*_CATALOG, *TABLES)))
+@click.argument("what", type=click.Choice((*_CATALOG, *TABLES, LICENCES)))
 @click.argument("text", default="")
 @click.option("--family", type=NameChoice(lambda: FAMILIES), help="Only containers of this family.")
 @click.option(
@@ -103,6 +104,8 @@ def list_(
     what: str, text: str, output_format: str, catalog_file: Path | None, **filters: Any
 ) -> None:
     """List what packager knows, or the plug-ins of a kind; TEXT keeps rows that have it.
+
+    `licences IMAGE` lists what the SBOM of an image says of each part's licence.
 
     \b
     packager list instances --device nvidia --min-memory 300
@@ -127,6 +130,8 @@ def list_(
 def _records(
     what: str, catalog_file: Path | None, filters: Mapping[str, Any], text: str
 ) -> list[Record]:
+    if what == LICENCES:
+        return _licences(text)
     if what in TABLES:
         records = [
             {"name": name, "what": summary} for name, summary in TABLES[what].summaries().items()
@@ -140,6 +145,27 @@ def _records(
         )
         records = _CATALOG[what](user_rows_in(catalog_file, os.environ), wanted)
     return listing.with_text(records, text)
+
+
+def _licences(image: str) -> list[Record]:
+    """Return the licence of each part of an image; "" where nobody says."""
+    from packager.cli.commands.sbom import read_sbom
+    from packager.cli.wiring.settings import Settings, parse_output
+    from packager.core.image import Platform
+    from packager.images.sbom.licences import stated_licences
+
+    if not image:
+        raise UsageError("no image is named", hint="packager list licences oci:out")
+    document = read_sbom(parse_output(image), Platform(), Settings())
+    stated = list(stated_licences(document))
+    named = {ref for ref, _ in stated}
+    silent = [
+        str(one["bom-ref"])
+        for one in document.get("components", ())
+        if one["bom-ref"] not in named and one["type"] in ("machine-learning-model", "data")
+    ]
+    rows = [*stated, *((ref, "") for ref in silent)]
+    return [{"part": ref, "licence": word} for ref, word in sorted(rows)]
 
 
 def _report(what: str, records: list[Record]) -> Report:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -11,6 +13,7 @@ from packager.cli.terminal import print_report, print_text
 from packager.cli.wiring.images import image_services_for
 from packager.cli.wiring.settings import Settings, parse_output
 from packager.core.image import Platform
+from packager.core.references import ImageTarget
 from packager.images.sbom.reading import find_sbom, parse_sbom, sbom_beside, sbom_report
 from packager.images.sbom.spdx import spdx_document
 from packager.images.target import DIRECTORY, directory_of
@@ -42,15 +45,22 @@ def sbom(
     packager sbom oci:out
     packager sbom REGISTRY/models/tiny:1 --format spdx > tiny.spdx.json
     """
-    target = parse_output(image)
-    if target.scheme == DIRECTORY:
-        document = sbom_beside(directory_of(target))
-    else:
-        settings = Settings(insecure_registries=insecure_registries, ca_file=ca_file)
-        document = find_sbom(image_services_for(settings).open(target, platform))
+    settings = Settings(insecure_registries=insecure_registries, ca_file=ca_file)
+    document = _document(parse_output(image), platform, settings)
     parsed = parse_sbom(document, image)
     if output_format == "text":
         print_report(sbom_report(parsed, image))
     else:
         found = spdx_document(document, parsed) if output_format == "spdx" else document
         print_text(found.decode())
+
+
+def read_sbom(target: ImageTarget, platform: Platform, settings: Settings) -> Mapping[str, Any]:
+    """Return the SBOM of an image or a tree, parsed; raise `NotFound` without one."""
+    return parse_sbom(_document(target, platform, settings), target.text)
+
+
+def _document(target: ImageTarget, platform: Platform, settings: Settings) -> bytes:
+    if target.scheme == DIRECTORY:
+        return sbom_beside(directory_of(target))
+    return find_sbom(image_services_for(settings).open(target, platform))

@@ -42,8 +42,8 @@ from packager.images.signatures.verifying import PublicKey, SignedStatement, che
     "types",
     multiple=True,
     metavar="TYPE",
-    help="What has to be signed: signature (the default), sbom, provenance, or the URI of a "
-    "predicate; repeatable, and all of them.",
+    help="What has to be signed: signature (the default), sbom, provenance, vex, vuln, or the URI "
+    "of a predicate; repeatable, and all of them.",
 )
 @click.option("-name", "asked_name", hidden=True, help="The image, as containerd asks.")
 @click.option("-digest", "asked_digest", hidden=True, help="Its digest, as containerd asks.")

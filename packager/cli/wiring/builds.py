@@ -177,7 +177,7 @@ def _find_signed(
     def find(asked: ModelReference) -> ModelFiles:
         return find_model(asked, settings, is_draft=is_draft, is_adapter=is_adapter, step=step)
 
-    if not (settings.policy.is_enforced or settings.model_keys):
+    if not (settings.policy.is_enforced or settings.model_keys or settings.deny_licences):
         return find(reference)
     from packager.cli.wiring.model_keys import find_signed
 

@@ -10,14 +10,16 @@ import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from packager.cli.wiring.attached import read_small
 from packager.cli.wiring.policies import policy_of
 from packager.cli.wiring.settings import Settings
-from packager.core.errors import UsageError
+from packager.core.errors import ModelRefused, UsageError
 from packager.core.files.opening import SourceChanged
 from packager.core.image import Blob
 from packager.core.model import ModelFile, ModelFiles
 from packager.core.references import DirectoryReference, ModelReference
 from packager.images.blobs import BlobReader
+from packager.images.sbom.licences import is_denied, stated_license
 from packager.images.signatures.model_signing import (
     SignedModel,
     check_directory,
@@ -26,6 +28,7 @@ from packager.images.signatures.model_signing import (
     read_signature,
 )
 from packager.images.signatures.verifying import PublicKey
+from packager.models.model_card import card_of
 
 Find = Callable[[ModelReference], ModelFiles]
 
@@ -40,8 +43,31 @@ def model_name(reference: ModelReference) -> str:
 def find_signed(
     reference: ModelReference, settings: Settings, reader: BlobReader, find: Find, *, is_model: bool
 ) -> ModelFiles:
-    """Return a model's files; raise `ModelRefused` where they are not what keys have signed."""
-    wanted = _wanted_keys(reference, settings, is_model=is_model)
+    """Return a model's files; raise `ModelRefused` where they are not what keys have signed.
+
+    Or where the model's card states a licence that is denied.
+    """
+    name = model_name(reference)
+    policy = policy_of(settings, f"model {name}")
+    denied = (*settings.deny_licences, *(policy.deny_licences if policy else ()))
+    wanted = [tuple(map(PublicKey, settings.model_keys))] if is_model else []
+    wanted = [keys for keys in wanted if keys]
+    if policy is not None:
+        wanted += policy.keys_for_model(name)
+    found = _find_proven(reference, settings, reader, find, wanted, is_model=is_model)
+    _check_licence(reference.text, found, reader, denied)
+    return found
+
+
+def _find_proven(
+    reference: ModelReference,
+    settings: Settings,
+    reader: BlobReader,
+    find: Find,
+    wanted: Sequence[tuple[PublicKey, ...]],
+    *,
+    is_model: bool,
+) -> ModelFiles:
     if not wanted:
         return find(reference)
     place = settings.model_signature if is_model else None
@@ -81,18 +107,19 @@ def check_used(
         check_files(name, one, used)
 
 
-def _wanted_keys(
-    reference: ModelReference, settings: Settings, *, is_model: bool
-) -> list[tuple[PublicKey, ...]]:
-    """Return the keys of which one each must have signed a model."""
-    wanted: list[tuple[PublicKey, ...]] = []
-    if is_model and settings.model_keys:
-        wanted.append(tuple(map(PublicKey, settings.model_keys)))
-    name = model_name(reference)
-    policy = policy_of(settings, f"model {name}")
-    if policy is not None:
-        wanted += policy.keys_for_model(name)
-    return wanted
+def _check_licence(name: str, found: ModelFiles, reader: BlobReader, denied: Sequence[str]) -> None:
+    """Raise `ModelRefused` for a model whose card states a licence that is denied."""
+    if not denied:
+        return
+    card = card_of(found, lambda file: read_small(file, reader))
+    stated = stated_license(card.license, card.license_name, card.license_link)
+    said = (stated.id or stated.name) if stated else ""
+    if said and any(is_denied(word, denied) for word in (said, card.license)):
+        raise ModelRefused(
+            f"{name!r} is not used: its licence {said!r} is denied",
+            hint="use another model, or change --deny-licence or deny_licences of the policy",
+            code="LicenceDenied",
+        )
 
 
 def _digest_of(file: ModelFile, reader: BlobReader) -> str:

@@ -78,6 +78,7 @@ class Settings:
     sbom: SbomPolicy = "attached"  # `required`: a build fails where an output does not keep it
     model_keys: tuple[str, ...] = ()  # public keys, one of which must have signed the model
     model_signature: Path | None = None  # where it is not beside the model
+    deny_licences: tuple[str, ...] = ()  # patterns; of models, what they were made from, drafts
     sbom_base: Literal["skip", "read"] = "skip"  # whether the base's layers are read for packages
     policy: PolicyChoice = field(default_factory=CHOSEN_POLICY.get)
     repeat: BuildRecord | None = None  # the record this build must reproduce

@@ -40,11 +40,20 @@ def sign_image(
 
     `reference` is the repository that the image is in, `HOST/REPOSITORY`.
     """
-    signed = statement(SIGNED, {}, [("", image.digest)])
+    signed = envelope(signer, statement(SIGNED, {}, [("", image.digest)]))
+    bundle_of_image = _bundle_artifact(signer, image, SIGNED, signed)
+    tag = _signature_tag(signer, image.digest, reference)
+    attested = attest_image(signer, image, statements)
+    bundles = (one for one in attested if not one.tag)
+    return (bundle_of_image, *bundles, tag, *(one for one in attested if one.tag))
+
+
+def attest_image(
+    signer: ImageSigner, image: Descriptor, statements: Iterable[bytes]
+) -> tuple[Attached, ...]:
+    """Return statements about an image, signed, in both forms; the image itself is not signed."""
     envelopes = [(kind, envelope(signer, data)) for kind, data in _typed(statements)]
-    bundles = [(SIGNED, envelope(signer, signed)), *envelopes]
-    found = [_bundle_artifact(signer, image, kind, data) for kind, data in bundles]
-    found.append(_signature_tag(signer, image.digest, reference))
+    found = [_bundle_artifact(signer, image, kind, data) for kind, data in envelopes]
     if envelopes:
         found.append(_attestation_tag(image.digest, envelopes))
     return tuple(found)

@@ -35,10 +35,13 @@ from packager.core.references import ImageTarget, LayoutTarget, RegistryTarget
 from packager.core.strict_models import StrictDocument
 from packager.core.validation import first_fault
 from packager.images.sbom.licences import denied_licences
+from packager.images.signatures.reports import REPORTS
 from packager.images.signatures.statements import CYCLONEDX, SIGNED, SLSA
 from packager.images.signatures.verifying import PublicKey, SignedStatement, find_proofs
 
-TYPES = {"signature": SIGNED, "sbom": CYCLONEDX, "provenance": SLSA}
+TYPES = {"signature": SIGNED, "sbom": CYCLONEDX, "provenance": SLSA} | {
+    name: REPORTS[name] for name in ("vex", "vuln")
+}
 _HINT = "see `packager verify --help`, and docs/supply-chain.md for the fields"
 _MAX_BYTES = 256 * 1024
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from packager.addons.deploy.commands.deploy_admission import policy
 from packager.addons.deploy.commands.deploy_cluster import add_commands
 from packager.addons.deploy.commands.deploy_cluster_options import PODS, SCALING
 from packager.addons.deploy.kubernetes.live import KUBERNETES
@@ -24,3 +25,4 @@ def kubernetes() -> None:
 
 
 add_commands(kubernetes, KUBERNETES, PODS, SCALING)
+kubernetes.add_command(policy)
