@@ -6,7 +6,7 @@ Every record of catalog data ends with `source` and `date`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,7 @@ from packager.core.units import GIB, MIB
 from packager.core.user_catalog import UserCatalog
 
 Record = dict[str, Any]
+DEVICES = ("cpu", "nvidia", "amd", "neuron")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +102,47 @@ def list_architectures(own: UserCatalog, wanted: Filter) -> list[Record]:  # noq
         }
         for name in listed_architectures()
     ]
+
+
+def list_served(own: UserCatalog, wanted: Filter) -> list[Record]:  # noqa: ARG001
+    """Return one record per kind of model: which families serve it, on devices and processors.
+
+    Engines without a list of classes, and those on Neuron, serve texts alone, as far as the catalog
+    knows.
+    """
+    kinds: dict[str, int] = {}
+    for name in listed_architectures():
+        kind = kind_of(name)
+        kinds[kind] = kinds.get(kind, 0) + (kind != "")
+    images = containers(own.containers)
+    return [
+        {
+            "kind": kind,
+            "classes": count,
+            **{device: _serving(kind, device, images) for device in DEVICES},
+            "source": "vLLM models/registry.py, SGLang models/*.py; containers/serving/images.toml",
+            "date": read_on(),
+        }
+        for kind, count in sorted(kinds.items(), key=lambda row: -row[1])
+        if count and kind != "draft"  # beside a model that is served
+    ]
+
+
+def _serving(kind: str, device: str, images: Iterable[ContainerFacts]) -> str:
+    """Return the families that serve a kind there, and the processors that images are for."""
+    if kind not in GENERATIVE:
+        return "refused"
+    of_device = () if device == "neuron" and kind != "text" else images
+    usable = [one for one in of_device if one.kind == device and _has_kind(one.engine, kind)]
+    families = ", ".join(dict.fromkeys(one.family for one in usable))
+    platforms = {name.rpartition("/")[2] for one in usable for name in one.platforms}
+    return f"{families} ({', '.join(sorted(platforms))})" if usable else ""
+
+
+def _has_kind(engine: str, kind: str) -> bool:
+    if engine not in listing_engines():
+        return kind == "text"
+    return any(kind_of(name) == kind for name in listed_architectures(engine))
 
 
 def list_drafts(own: UserCatalog, wanted: Filter) -> list[Record]:  # noqa: ARG001

@@ -97,9 +97,10 @@ def nearest_read(engine: str, version: str) -> str:
     return next(later, version)
 
 
-def listed_architectures() -> tuple[str, ...]:
-    """Return every class that some version of some engine has, sorted."""
-    return tuple(sorted({name for engine in listing_engines() for name in _listings(engine)}))
+def listed_architectures(*engines: str) -> tuple[str, ...]:
+    """Return every class that some version of an engine has, sorted; of all engines by default."""
+    named = engines or listing_engines()
+    return tuple(sorted({name for engine in named for name in _listings(engine)}))
 
 
 def versions_words(engine: str, architecture: str) -> str:

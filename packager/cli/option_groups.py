@@ -113,6 +113,6 @@ FIRST = (
     *("--max-batch", "--max-total-tokens", "--concurrency", "--requests", "--input-tokens"),
     *("--output-tokens", "--try", "--budget-time", "--epochs", "--from", "--samples"),
     *("--name", "--namespace", "--replicas", "--instances", "--copies", "--port"),
-    *("--detach", "--wait", "--smoke", "--listen", "--images", "--ui", "--last", "--request"),
+    *("--detach", "--wait", "--smoke", "--listen", "--ui", "--last", "--request"),
     *("--dry-run", "--format"),
 )

@@ -32,6 +32,7 @@ _CATALOG: Mapping[str, Callable[[UserCatalog, Filter], list[Record]]] = {
     "accelerators": listing.list_accelerators,
     "models": listing.list_models,
     "architectures": listing.list_architectures,
+    "served": listing.list_served,
     "drafts": listing.list_drafts,
     "containers": listing.list_containers,
     "techniques": listing.list_techniques,
@@ -47,6 +48,7 @@ _COLUMNS = {
     "accelerators": ("name", "spelled", "usable_gib", "bandwidth_gb_s", "tflops", "link_gb_s"),
     "models": ("model", "architecture", "quantization", "speculative", "eagle", "drafts"),
     "architectures": ("architecture", "kind", "planned", *listing_engines()),
+    "served": ("kind", "classes", *listing.DEVICES),
     "drafts": ("model", "draft", "license", "note"),
     "containers": (
         "family",
@@ -72,6 +74,7 @@ _FILTERS = {
     "accelerators": {"device"},
     "models": set(),
     "architectures": set(),
+    "served": set(),
     "drafts": set(),
     "containers": {"family", "device"},
     "techniques": {"family", "device"},

@@ -185,6 +185,17 @@ def test_published_drafts_are_listed_as_the_option_takes_them(home: dict[str, st
     }
 
 
+def test_what_is_served_is_listed_by_kind_device_and_processor() -> None:
+    rows = {one["kind"]: one for one in listing.list_served(UserCatalog(), Filter())}
+
+    assert rows["text"]["cpu"] == "vllm (amd64, arm64)"
+    assert rows["text"]["nvidia"] == "vllm, lmi, tgi, sglang (amd64)"
+    assert "tgi" not in rows["multimodal"]["nvidia"]
+    assert rows["multimodal"]["neuron"] == ""
+    assert rows["speech"]["nvidia"] == "refused"
+    assert "draft" not in rows
+
+
 def test_architectures_are_listed_with_the_versions_that_have_them() -> None:
     found = {
         one["architecture"]: one for one in listing.list_architectures(UserCatalog(), Filter())
