@@ -25,7 +25,7 @@ class RequestFields(TypedDict, total=False):
     max_total_tokens: int | None
     max_prefill_tokens: int | None
     kv_dtype: Literal["auto", "fp8"] | None
-    dtype: Literal["auto", "bfloat16", "float16"] | None
+    dtype: Literal["auto", "bfloat16", "float16", "float32"] | None
     gpu_memory_utilization: float | None
     quantize: str | None
     quantize_ignore: Sequence[str] | None

@@ -20,15 +20,89 @@ from packager.core.versions import VersionKey, version_key
 TABLE = Path(__file__).parent / "data" / "engines.json"
 
 Kind = Literal[
-    "text", "multimodal", "encoder-decoder", "speech", "classifier", "embedding", "draft", ""
+    "text",
+    "multimodal",
+    "encoder-decoder",
+    "speech",
+    "classifier",
+    "embedding",
+    "draft",
+    "tagger",
+    "reader",
+    "many-vector",
+    "sparse",
+    "image",
+    "sound",
+    "voice",
+    "time-series",
+    "protein",
+    "agent",
+    "",
 ]
 GENERATIVE = ("text", "multimodal")
 
+# Classes whose name says more than the lists of engines, which have two kinds of pooling models.
+FIRST: tuple[tuple[re.Pattern[str], Kind], ...] = (
+    (re.compile(r"For(Image|Video)Classification", re.ASCII), "image"),
+    (re.compile(r"^(Csm|Dia)(For|Model)", re.ASCII), "voice"),
+    (re.compile(r"^VisionEncoderDecoder", re.ASCII), "encoder-decoder"),
+    (re.compile(r"ForAudio\w*Classification$|ForXVector$", re.ASCII), "sound"),
+    (re.compile(r"^(Wav2Vec2|Hubert|WavLM|UniSpeech|SEW)\w*ForSequence", re.ASCII), "sound"),
+    (re.compile(r"ForTokenClassification$", re.ASCII), "tagger"),
+    (re.compile(r"For(QuestionAnswering|MultipleChoice|NextSentence\w+)$", re.ASCII), "reader"),
+    (
+        re.compile(r"ColBERT|^Col(Pali|Qwen|ModernVBert|UltraVBert|Idefics)|^OpsCol", re.ASCII),
+        "many-vector",
+    ),
+    (re.compile(r"Splade|ForSparse|SparseEncoder", re.ASCII), "sparse"),
+    (re.compile(r"^(Esm|ProtBert|ProtT5|Prost|ProGen|AMPLIFY)\w*(For|Model)", re.ASCII), "protein"),
+)
 # Classes that no engine and no list of transformers names, by how transformers calls them.
 NAMES: tuple[tuple[re.Pattern[str], Kind], ...] = (
-    (re.compile(r"For(Sequence|Token|Image|Audio\w*)Classification$", re.ASCII), "classifier"),
+    (re.compile(r"ForSequenceClassification$", re.ASCII), "classifier"),
     (re.compile(r"For(Reward|ProcessReward)Model$|RewardModel$", re.ASCII), "classifier"),
-    (re.compile(r"For(MaskedLM|QuestionAnswering|MultipleChoice)$", re.ASCII), "embedding"),
+    (
+        re.compile(
+            r"^(TimesFm|PatchTS|Informer|Autoformer|TimeSeries|Chronos|Moirai|Timer|Toto"
+            r"|TinyTimeMixer|Sundial)|For(TimeSeries)?Prediction$",
+            re.ASCII,
+        ),
+        "time-series",
+    ),
+    (
+        re.compile(
+            r"ForTextTo(Speech|Waveform)$|^(Vits|Bark|SpeechT5|ParlerTTS|Kokoro|StyleTTS|Xtts"
+            r"|FastSpeech2|Musicgen|AudioLDM|Seamless|CosyVoice|F5TTS|Zonos|Dia)\w*",
+            re.ASCII,
+        ),
+        "voice",
+    ),
+    (
+        re.compile(
+            r"For(\w*ObjectDetection|\w*Segmentation|\w*DepthEstimation|\w*KeypointDetection"
+            r"|Masked\w*Modeling|ImageToImage|\w*ImageSuperResolution|KeypointMatching"
+            r"|PoseEstimation|VideoPreTraining)$"
+            r"|^(ViT\w*|Dinov\d\w*|Swin\w*|ConvNext\w*|ResNet|Detr|Segformer|DPT|Sam\d?|MobileNet\w*"
+            r"|EfficientNet|Beit|VideoMAE)Model$",
+            re.ASCII,
+        ),
+        "image",
+    ),
+    (
+        re.compile(
+            r"^(Encodec|Mimi|Dac|Hubert|Wav2Vec2\w*|WavLM|AST|Clap|UniSpeech\w*|Xcodec)Model$",
+            re.ASCII,
+        ),
+        "sound",
+    ),
+    (re.compile(r"^(\w*EncoderDecoder)Model$", re.ASCII), "encoder-decoder"),
+    (
+        re.compile(
+            r"^(DecisionTransformer|Trajectory|Gato|\w*VLA)\w*|ForActionPrediction$", re.ASCII
+        ),
+        "agent",
+    ),
+    (re.compile(r"ForMaskedLM$", re.ASCII), "embedding"),
     (re.compile(r"^(\w*Bert|\w*Roberta|T5Encoder|CLIP|Siglip)Model$", re.ASCII), "embedding"),
     (re.compile(r"ForCTC$", re.ASCII), "speech"),
 )
@@ -72,6 +146,8 @@ def listing_engines() -> tuple[str, ...]:
 
 def kind_of(architecture: str) -> Kind:
     """Return what a class of models does; "" where unknown."""
+    if first := _by_name(architecture, FIRST):
+        return first
     listed = generating_classes().get(architecture)
     if listed is not None and listed != "text":  # old lists call encoder-decoders text models
         return listed
@@ -81,7 +157,11 @@ def kind_of(architecture: str) -> Kind:
             return listing.kind
     if listed is not None:
         return listed
-    return next((kind for name, kind in NAMES if name.search(architecture)), "")
+    return _by_name(architecture, NAMES)
+
+
+def _by_name(architecture: str, names: tuple[tuple[re.Pattern[str], Kind], ...]) -> Kind:
+    return next((kind for name, kind in names if name.search(architecture)), "")
 
 
 def nearest_read(engine: str, version: str) -> str:

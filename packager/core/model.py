@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from packager.core.image import Blob, FileRange, Inline, RemoteRange
 from packager.core.parsers import ChatTemplate
+from packager.core.pooling import Pooling, SentenceModules
 
 FileRole = Literal["weights", "config", "tokenizer", "other"]
 FileFormat = Literal["transformers", "mistral"]
@@ -108,6 +109,9 @@ class ModelFiles:
     chat_template: ChatTemplate | None = None  # None without one, and of drafts
     picture_settings: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     # of the processor of pictures; {} without one
+    modules: SentenceModules | None = None  # of sentence-transformers, None without them
+    stated_task: str = ""  # of the model card
+    tokenizer_longest: int = 0  # tokens of a text that the tokenizer states; 0: any
 
     @property
     def weight_bytes(self) -> int:
@@ -184,3 +188,4 @@ class ModelProfile:
     model_type: str = ""  # of config.json: the class that reads it
     kv_groups: tuple[KvGroup, ...] = ()  # (): one group, as the fields above say
     unknown_cache: tuple[str, ...] = ()  # keys of config.json that leave the cache's size open
+    pooling: Pooling | None = None  # of models that give vectors or scores; None: it writes text

@@ -100,7 +100,7 @@ class BuildRequest(BaseModel):
     kv_dtype: Literal["auto", "fp8"] | None = Field(
         default=None, description="element type of the KV cache"
     )
-    dtype: Literal["auto", "bfloat16", "float16"] | None = Field(
+    dtype: Literal["auto", "bfloat16", "float16", "float32"] | None = Field(
         default=None,
         description="element type that the engine computes with; `auto`, the default: "
         "as the checkpoint",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from packager.core.pooling import PoolingTask
 from packager.core.processors import ProcessorKernels
 from packager.core.split import Split
 from packager.core.stopping import Stopping
@@ -135,6 +136,8 @@ class EngineTraits:
     neuron_toolchain: str = ""  # that compiles for NeuronCores, `optimum`, `nxdi`, `neo`; "" none
     drafts: DraftTraits = DraftTraits()
     adapters: AdapterTraits | None = None  # None: it serves none
+    pools: frozenset[PoolingTask] = frozenset()  # of models that give vectors or scores
+    pools_hint: str = ""  # what to do where it serves none
 
     def plain_in(self, architecture: str) -> tuple[str, ...]:
         """Return the ends of paths of modules that it has unquantized in a class of models."""

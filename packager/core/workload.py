@@ -21,6 +21,10 @@ BYTES_PER_TOKEN = 4
 LONGEST = 10_000_000  # tokens of a prompt or an answer; beyond it is a typing error
 MOST_AT_ONCE = 1_000_000
 
+# Texts that are given vectors or scores: tokens of one, and how many a request has.
+TEXTS = re.compile(
+    r"embed:(?P<input>\d{1,9})(?:x(?P<texts>\d{1,9}))?(?::(?P<concurrency>\d{1,9}))?", re.ASCII
+)
 COUNTS = re.compile(
     r"(?P<input>\d{1,9}):(?P<output>\d{1,9})(?::(?P<concurrency>\d{1,9}))?", re.ASCII
 )
@@ -39,6 +43,17 @@ class Workload:
     source: str = ""  # where the counts are from, where that is not obvious
     pictures: int = 0  # of a request
     picture_tokens: int = 0  # of `input_tokens`, those of all its pictures
+    texts: int = 0  # of a request for vectors or scores, each of `input_tokens`; 0: it is answered
+
+    @property
+    def yields(self) -> int:
+        """Return what a request is paid for: tokens of an answer, or texts."""
+        return self.texts or self.output_tokens
+
+    @property
+    def request_tokens(self) -> int:
+        """Return the tokens that a request sends: those of all its texts."""
+        return self.input_tokens * max(1, self.texts)
 
     @property
     def tokens(self) -> int:
@@ -54,15 +69,20 @@ class Workload:
     @property
     def words(self) -> str:
         """Describe the workload in one line: `chat: 550 tokens in, 150 out`."""
+        at_once = f", {self.concurrency} at once" if self.concurrency else ""
+        if self.texts:
+            count = "1 text" if self.texts == 1 else f"{self.texts} texts"
+            return f"{self.name}: requests of {count} of {self.input_tokens} tokens{at_once}"
         text = f"{self.name}: {self.input_tokens} tokens in, {self.output_tokens} out"
         if self.p95_input_tokens:
             text += f" in the mean; p95 {self.p95_input_tokens} and {self.p95_output_tokens}"
         if self.pictures:
             text += f", {self.picture_tokens} of them of {counted(self.pictures, 'picture')}"
-        return text + (f", {self.concurrency} at once" if self.concurrency else "")
+        return text + at_once
 
 
 QUESTIONS = Workload()
+PASSAGES = Workload(name="embedding", input_tokens=512, output_tokens=0, texts=1)
 
 
 def _of_creator(name: str, concurrency: int, input_tokens: int, output_tokens: int) -> Workload:
@@ -107,17 +127,27 @@ def parse_workload(text: str | None) -> Workload | None:
         return QUESTIONS
     if text in WORKLOADS:
         return WORKLOADS[text]
-    counts = COUNTS.fullmatch(text)
+    counts = COUNTS.fullmatch(text) or TEXTS.fullmatch(text)
     if counts is None:
         return None
     found = {name: int(value) for name, value in counts.groupdict().items() if value is not None}
-    lengths = (found["input"], found["output"])
+    is_answered = "output" in counts.groupdict()
+    lengths = (found["input"], found["output"] if is_answered else found.get("texts", 1))
     if not all(1 <= count <= LONGEST for count in lengths) or not (
         1 <= found.get("concurrency", 1) <= MOST_AT_ONCE
     ):
         raise UsageError(
             f"workload {text!r} is out of range",
-            hint=f"write IN:OUT[:CONCURRENCY], each at least 1, at most {LONGEST} tokens",
+            hint="write IN:OUT[:CONCURRENCY], or embed:TOKENSxTEXTS[:CONCURRENCY] of a model that "
+            f"gives vectors or scores, each at least 1, at most {LONGEST} tokens",
+        )
+    if not is_answered:
+        return Workload(
+            name="embedding",
+            input_tokens=found["input"],
+            output_tokens=0,
+            texts=found.get("texts", 1),
+            concurrency=found.get("concurrency", 0),
         )
     return Workload(
         name="as asked",

@@ -8,6 +8,7 @@ from typing import Any
 
 from packager.catalog.model_types import generating_classes, own_attention
 from packager.catalog.served_architectures import (
+    GENERATIVE,
     Listing,
     find_listing,
     has_list,
@@ -32,6 +33,10 @@ FALLS_BACK_SINCE: Mapping[str, str] = {"vllm": "0.7.0", "sglang": "0.4.6"}
 FALLBACK = "TransformersForCausalLM"  # the class that does, of both
 
 
+# Ends of names of classes that give vectors or scores.
+ENDS_OF_POOLING = ("ForSequenceClassification", "ForCausalLM", "EmbeddingModel", "Model")
+
+
 def check_listed(who: str, plan: Plan) -> Iterator[Finding]:
     """Find that the engine's version does not have the class, or does not read its type.
 
@@ -42,6 +47,9 @@ def check_listed(who: str, plan: Plan) -> Iterator[Finding]:
         yield from _check_type(who, plan)
         return
     if not has_list(container.engine):
+        return
+    if plan.profile.pooling is not None:
+        yield from _check_pooling(who, plan)
         return
     listing = find_listing(container.engine, architecture)
     version = nearest_read(container.engine, container.engine_version)
@@ -59,6 +67,42 @@ def served_class(plan: Plan) -> str:
     listing = find_listing(engine, architecture)
     version = nearest_read(engine, plan.container.engine_version)
     return architecture if listing is not None and listing.has(version) else FALLBACK
+
+
+def converted_class(engine: str, version: str, architecture: str) -> str:
+    """Return the class that writes text and is turned into one of vectors or scores.
+
+    "" where the engine's version has the class itself, or none to turn: it looks for
+    `QwenForCausalLM` where it lacks `QwenModel` or `QwenForSequenceClassification`.
+    """
+    read = nearest_read(engine, version)
+    own = find_listing(engine, architecture)
+    if own is not None and own.has(read) and own.kind not in GENERATIVE:
+        return ""
+    base = architecture
+    for end in ENDS_OF_POOLING:
+        base = base.removesuffix(end)
+    names = (architecture, f"{base}ForCausalLM", f"{base}LMHeadModel")
+    found = ((name, find_listing(engine, name)) for name in names)
+    return next(
+        (name for name, row in found if row and row.kind in GENERATIVE and row.has(read)), ""
+    )
+
+
+def _check_pooling(who: str, plan: Plan) -> Iterator[Finding]:
+    container, architecture = plan.container, plan.profile.architecture
+    engine, version = container.engine, container.engine_version
+    listing = find_listing(engine, architecture)
+    if (listing is not None and listing.has(nearest_read(engine, version))) or converted_class(
+        engine, version, architecture
+    ):
+        yield from _check_config(who, plan)
+    elif listing is not None:
+        yield _lacks(who, plan, listing)
+    else:
+        message = f"{who} does not have {architecture}: no version up to {last_version(engine)}"
+        hint = "text-embeddings-inference or sentence-transformers itself may serve it"
+        yield Finding("error", "engine-lacks-architecture", f"{message} lists it", hint)
 
 
 def check_neuron_type(plan: Plan) -> Iterator[Finding]:

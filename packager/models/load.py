@@ -10,6 +10,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import Any
 
 from packager.core.image import FileRange, Inline, RemoteRange
 from packager.core.model import ModelFile, ModelFiles, ModelRef, TensorInfo
@@ -36,6 +37,7 @@ from packager.models.contents import (
     readable,
 )
 from packager.models.mistral_format import translated_tensors
+from packager.models.model_card import MAX_CARD_BYTES, read_card
 from packager.models.paths import check_distinct, check_path
 from packager.models.remote_headers import Headers
 from packager.models.rules import (
@@ -45,7 +47,10 @@ from packager.models.rules import (
     refuse_incomplete,
     role_of,
 )
+from packager.models.sentence_modules import is_wanted, read_modules
 from packager.models.walk import Found
+
+CARD = "README.md"
 
 Fetch = Callable[[tuple[str, ...]], Mapping[str, Found]]  # by path in the model
 
@@ -75,10 +80,12 @@ def load_model(
     refuse_incomplete(choice, is_draft=is_draft)
 
     wanted = (*READ, *TEMPLATES, *PROCESSORS)
-    small = fetch(tuple(path for path in choice.small if not for_plan or path in wanted))
+    small = fetch(
+        tuple(path for path in choice.small if not for_plan or path in wanted or is_wanted(path))
+    )
     for path, found in small.items():
         if path.endswith(".safetensors"):
-            read_shard(found)  # of an adapter
+            read_shard(found)  # of an adapter, or of a module
         else:
             check_small_file(path, found)
     native = choice.is_native
@@ -100,6 +107,7 @@ def load_model(
             return headers.beginning(path, length)
         return b""
 
+    sizes = {path: listing[path].size for path in choice.small}
     return ModelFiles(
         ref=ref,
         files=tuple(
@@ -117,7 +125,15 @@ def load_model(
         left_out=MappingProxyType({**choice.left_out, **_not_served(choice, shards)}),
         chat_template=None if is_draft else read_chat_template(small, tokenizer, read_head),
         picture_settings=MappingProxyType({} if is_draft else dict(read_picture_settings(small))),
+        tokenizer_longest=_longest(tokenizer),
+        modules=None if is_draft else read_modules(small, sizes),
+        stated_task="" if is_draft else read_card(read_head(CARD, MAX_CARD_BYTES)).task,
     )
+
+
+def _longest(tokenizer: Mapping[str, Any]) -> int:
+    stated = tokenizer.get("model_max_length")
+    return stated if type(stated) is int and 0 < stated < 1 << 31 else 0
 
 
 def _contents(

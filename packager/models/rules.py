@@ -8,17 +8,20 @@ before it downloads; contents are checked afterwards, by `contents`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from packager.core.model import FileRole
 from packager.core.tokenizer_files import TEKKEN, TOKENIZERS
 from packager.models import mistral_format
+from packager.models.other_kinds import MERGE, kind_of_directory
 from packager.models.refusals import Incomplete, OtherFormat, only_pickle, other_kind
 
 CONFIG = "config.json"
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
+MODULES = "modules.json"  # of sentence-transformers
+MODULE = re.compile(r"\d{1,2}_[A-Za-z]\w{0,40}", re.ASCII)  # `1_Pooling`: directories it names
 
 PICKLE = re.compile(r".*\.(bin|pt|pth|ckpt|pkl|pickle|joblib|dill|npy|npz|mar)")
 OTHER_FORMAT = re.compile(
@@ -72,7 +75,7 @@ class ListedModelFile:
 class FileSelection:
     """Division of a model's files. The index decides which `candidates` are served."""
 
-    small: tuple[str, ...]  # configuration, tokenizer, documents; adapters below the root
+    small: tuple[str, ...]  # configuration, tokenizer, documents; adapters, modules below the root
     candidates: tuple[str, ...]  # safetensors files at the model's root
     left_out: Mapping[str, str]  # path → why
 
@@ -92,11 +95,14 @@ def choose_files(listing: Mapping[str, ListedModelFile]) -> FileSelection:
     small: list[str] = []
     candidates: list[str] = []
     left_out: dict[str, str] = {}
+    modules = _module_folders(listing)
     inner = {path.rpartition("/")[0] for path in listing if "/" in path and _is_weights(path)}
+    inner -= modules
     for path in sorted(listing):
         directory, _, name = path.rpartition("/")
         is_adapter = f"{directory}/{ADAPTER}".lstrip("/") in listing
-        reason = why_left_out(path, listing[path].size, in_adapter=is_adapter)
+        in_module = directory in modules and name == SINGLE
+        reason = why_left_out(path, listing[path].size, is_read=is_adapter or in_module)
         if not reason and is_adapter and (directory or name == ADAPTER):
             reason = _adapter_fault(directory, listing)
         elif not reason and directory in inner:
@@ -124,6 +130,14 @@ def _superseded(found: FileSelection) -> Iterator[tuple[str, str]]:
         yield path, f"tokenizer beside {used!r}, which engines read"
 
 
+def _module_folders(listing: Collection[str]) -> frozenset[str]:
+    """Return the directories of modules beside a model at the root; none without `modules.json`."""
+    if MODULES not in listing or CONFIG not in listing:
+        return frozenset()
+    heads = (path.partition("/")[0] for path in listing if path.count("/") == 1)
+    return frozenset(head for head in heads if MODULE.fullmatch(head))
+
+
 def _is_weights(path: str) -> bool:
     name = path.lower().rpartition("/")[2]
     named = name.endswith(".safetensors") or PICKLE.fullmatch(name) or OTHER_FORMAT.fullmatch(name)
@@ -137,10 +151,10 @@ def _adapter_fault(directory: str, listing: Mapping[str, ListedModelFile]) -> st
     return f"adapter without {_ADAPTER_WEIGHTS!r}"
 
 
-def why_left_out(path: str, size: int = 0, *, in_adapter: bool = False) -> str:
+def why_left_out(path: str, size: int = 0, *, is_read: bool = False) -> str:
     """Return why a file is not packaged; empty when it is.
 
-    Weights stay with an adapter's configuration, in a sub-directory too.
+    Weights in a sub-directory stay where they are an adapter's or a module's: then they are read.
     """
     *directories, name = path.lower().split("/")
     if is_hidden(path):
@@ -158,7 +172,7 @@ def why_left_out(path: str, size: int = 0, *, in_adapter: bool = False) -> str:
     if OTHER_FORMAT.fullmatch(name) or any(map(OTHER_FORMAT_DIRECTORY.fullmatch, directories)):
         return "copy of the model in another format"
     if name.endswith(".safetensors"):
-        beside = directories and not in_adapter
+        beside = directories and not is_read
         return "weights in a sub-directory: engines do not read them" if beside else ""
     if name.endswith(".index.json") and path not in (INDEX, mistral_format.INDEX):
         return "index of weights that are not packaged"
@@ -190,7 +204,14 @@ def refuse_incomplete(choice: FileSelection, *, is_draft: bool = False) -> None:
     A draft shares the tokenizer of the model it drafts for.
     """
     names = frozenset(choice.small)
-    if kind := kind_of_directory(choice, is_draft=is_draft):
+    kind = kind_of_directory(
+        choice.candidates,
+        choice.small,
+        choice.left_out,
+        is_native=choice.is_native,
+        is_draft=is_draft,
+    )
+    if kind is not None:
         raise other_kind(*kind)
     if CONFIG not in names and not choice.is_native:
         raise Incomplete("the model has no 'config.json'", hint=_without_config(choice))
@@ -200,7 +221,7 @@ def refuse_incomplete(choice: FileSelection, *, is_draft: bool = False) -> None:
         raise Incomplete(
             "an adapter lies among the model's own files: 'adapter_config.json'",
             hint="move it into a directory of its own, which is packaged whole, or merge it: "
-            f"{_MERGE}",
+            f"{MERGE}",
         )
     if is_draft:
         return
@@ -247,46 +268,6 @@ def find_unlisted(candidates: tuple[str, ...]) -> tuple[str, ...]:
             hint="finish the download or copy",
         )
     return tuple(found)
-
-
-def kind_of_directory(choice: FileSelection, *, is_draft: bool = False) -> tuple[str, str] | None:
-    """Describe a directory that engines cannot load as a model, and the remedy."""
-    names = frozenset((*choice.small, *choice.candidates, *choice.left_out))
-    is_model = CONFIG in names
-    if "model_index.json" in names:
-        return ("a pipeline of diffusers", "give a language model: engines here serve no pipelines")
-    if "modules.json" in names and not is_model:
-        inner = next((path for path in sorted(names) if path.endswith("/config.json")), "")
-        where = inner.rpartition("/")[0] or "0_Transformer"
-        return ("a model of sentence-transformers", f"give its model: the directory {where!r}")
-    if ADAPTER in names and (not is_model or choice.candidates == (_ADAPTER_WEIGHTS,)):
-        return ("an adapter, not a model", f"merge it into its base model: {_MERGE}")
-    if is_draft and choice.is_native:
-        return (
-            "a draft in Mistral's own format ('params.json' with consolidated weights)",
-            "get the files for transformers: 'config.json' and 'model.safetensors'",
-        )
-    quantized = [name for name in choice.left_out if name.lower().endswith((".gguf", ".ggml"))]
-    if quantized and not choice.candidates:
-        example = quantized[0].rpartition("/")[2]
-        return (
-            f"a model in GGUF ({example!r})",
-            "give the repository that it was made from, or write safetensors of it: "
-            f"`AutoModelForCausalLM.from_pretrained(DIR, gguf_file={example!r})"
-            ".save_pretrained(NEW_DIR)`",
-        )
-    exported = [name for name in choice.left_out if name.lower().endswith(".onnx")]
-    if exported and not choice.candidates:
-        return (
-            f"a model exported to ONNX ({exported[0]!r})",
-            "give the repository or directory that it was exported from",
-        )
-    return None
-
-
-_MERGE = (
-    "`AutoPeftModelForCausalLM.from_pretrained(DIR).merge_and_unload().save_pretrained(NEW_DIR)`"
-)
 
 
 def _without_tokenizer(names: frozenset[str]) -> Incomplete:

@@ -32,6 +32,7 @@ from packager.pipeline.planning.fit import reserves
 from packager.pipeline.report_adapters import adapter_sentences, adapters_document
 from packager.pipeline.report_capacity import (
     capacity_document,
+    task_pairs,
     tokens_left,
 )
 
@@ -329,6 +330,12 @@ def cost_sentence(plan: Plan, outlook: Outlook | None) -> str:
     last = outlook.points[-1]
     assert last.prices is not None  # the instance has a price, so its points have
     discount = f", {percent(outlook.discount)} off" if outlook.discount else ""
+    if outlook.prediction.workload.texts:
+        return (
+            f"{hour}{discount}; at {last.point.concurrency} requests at once "
+            f"${usd(last.prices.input)} per million tokens in, "
+            f"${usd(last.prices.output)} per million texts, ±{percent(outlook.prediction.widest)}"
+        )
     return (
         f"{hour}{discount}; at {last.point.concurrency} requests at once "
         f"${usd(last.prices.output)} per million tokens out, "
@@ -345,7 +352,8 @@ def memory_bar(plan: Plan) -> Bar:
     usable = max(1, budget.usable_bytes)
     cache, drafted, state = budget.kv_bytes, budget.draft_kv_bytes, budget.state_bytes
     free = max(0, budget.usable_bytes - budget.needed_bytes)
-    if not reserves(plan.instance):
+    pooling = plan.profile.pooling
+    if not reserves(plan.instance) and (pooling is None or pooling.is_causal):
         share = drafted / max(1, cache + drafted)
         pool = max(budget.kv_pool_bytes, cache + drafted)
         drafted, state, free = int(pool * share), 0, 0
@@ -395,10 +403,11 @@ def decision_pairs(plan: Plan) -> tuple[Pair, ...]:
         Pair("container", container_words(plan.container)),
         *_platform_pair(plan),
         Pair("serves", f"{plan.served_name!r}{_answered(plan)}, {spread_words(plan)}"),
+        *task_pairs(plan),
         Pair(
             "shape",
-            f"{shape.max_batch} requests{each}, {shape.max_input_tokens} input tokens, "
-            f"{shape.max_total_tokens} in all",
+            f"{shape.max_batch} requests{each}, {shape.max_input_tokens} input tokens"
+            + (f", {shape.max_total_tokens} in all" if profile.pooling is None else ""),
         ),
     )
 

@@ -16,7 +16,9 @@ from packager.core.request import BuildRequest
 from packager.core.samples import CALIBRATION_SAMPLES, DEFAULT, Samples
 from packager.core.techniques import DraftRequest
 from packager.core.version import __version__
-from packager.core.workload import WORKLOADS, Workload, parse_workload
+from packager.core.workload import PASSAGES, QUESTIONS, WORKLOADS, Workload, parse_workload
+from packager.models.architectures.pooling import read_pooling
+from packager.models.architectures.profile import architecture_of
 from packager.optimize.drafts.request import parse_draft, spelled_kind
 from packager.optimize.quantize.method import NONE
 from packager.pipeline.adapters import find_adapters, merged_name, with_merged
@@ -68,11 +70,20 @@ def resolve(
         evaluation=evaluation,
         containers=services.containers(),
         scales=None if by_headers else services.read_scales(model),
-        workload=workload,
+        workload=workload_for(model, workload),
         writes_tree=services.outputs != "images",
         adapters=adapters.found,
         merged=adapters.merged,
     )
+
+
+def workload_for(model: ModelFiles, workload: Workload) -> Workload:
+    """Return the workload in texts where the model gives vectors or scores, and no answers."""
+    is_pooling = read_pooling(architecture_of(model.config), model) is not None
+    if not is_pooling or workload.texts:
+        return workload
+    tokens = PASSAGES.input_tokens if workload == QUESTIONS else workload.input_tokens
+    return replace(PASSAGES, input_tokens=tokens, concurrency=workload.concurrency)
 
 
 def find_samples(request: BuildRequest, services: BuildServices) -> Samples | None:

@@ -37,6 +37,7 @@ from packager.engines.vllm.check import (
     check_sagemaker_env,
 )
 from packager.engines.vllm.options import draft_files, requested_names, schema_of
+from packager.engines.vllm.pooling import check_modules, pooling_tasks
 from packager.engines.vllm.render import (
     PORT,
     by_environment,
@@ -67,7 +68,11 @@ class VllmFamily:
             adapters=adapter_traits(container.engine, container.engine_version),
         )
         schema = find_schema("vllm", container.engine_version)
-        engine = replace(engine, native_options=native_options(schema))
+        engine = replace(
+            engine,
+            native_options=native_options(schema),
+            pools=pooling_tasks(schema, container.engine_version),
+        )
         on_gpus = server_traits(container, schema, engine)
         if container.kind == "cpu":
             return replace(
@@ -81,7 +86,9 @@ class VllmFamily:
 
     def check(self, plan: Plan) -> Iterator[Finding]:
         """Yield findings for settings that the server refuses, ignores or does not enforce."""
-        yield from check_input_limit(plan)
+        if plan.profile.pooling is None:
+            yield from check_input_limit(plan)
+        yield from check_modules("vLLM", plan)
         schema = schema_of(plan)
         yield from check_proven("vLLM", plan, schema)
         yield from check_layout_options(requested_names(plan, schema), VLLM_LAYOUT)

@@ -22,6 +22,7 @@ from packager.engines.shared import (
     medusa_config,
     model_dir,
 )
+from packager.engines.vllm.pooling import pooling_options
 from packager.engines.vllm.traits import REASONING_PARSER, TOOL_PARSER, TOOLS, stopping_of
 
 Options = dict[str, str | bool]
@@ -60,6 +61,7 @@ def planned_options(plan: Plan) -> Options:
         options["quantization"] = load_time_quantization(plan)
     if plan.kv_dtype != "auto":
         options["kv-cache-dtype"] = plan.kv_dtype
+    options |= pooling_options(plan, schema_of(plan))
     if plan.draft is not None:
         options[DRAFT_FIELD] = json.dumps(speculative_config(plan), separators=(",", ":"))
     return options

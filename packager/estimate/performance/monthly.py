@@ -48,7 +48,7 @@ def monthly_cost(
     if plan.usd_hour is None:
         return None
     point = busiest_point(prediction.points, tpot_limit_s)
-    capacity = DAY_S * point.output_tokens_s / prediction.workload.output_tokens
+    capacity = DAY_S * point.output_tokens_s / prediction.workload.yields
     band = prediction.bands.throughput.share if prediction.bands else prediction.band
     machines = max(1, math.ceil(requests_per_day / capacity))
     most = max(machines, math.ceil(requests_per_day / (capacity / (1 + band))))
@@ -93,6 +93,8 @@ def monthly_sentence(cost: MonthlyCost, prediction: Prediction) -> str:
 def load_words(prediction: Prediction) -> str:
     """Write the lengths of a request: `622 tokens in, 250 out`."""
     workload = prediction.workload
+    if workload.texts:
+        return f"{workload.texts:,} x {workload.input_tokens} tokens in"
     return f"{workload.input_tokens} tokens in, {workload.output_tokens} out"
 
 

@@ -146,6 +146,8 @@ def predict_point(
     """
     known = slowed_coefficients(setup)
     factor = factor_of(setup) if factor is None else factor
+    if workload.texts:
+        return _pooled_point(setup, workload, concurrency, scale=scale, factor=factor)
     input_tokens, output_tokens = workload.input_tokens, workload.output_tokens
     batch = max(1.0, concurrency / (setup.replicas * setup.pp_degree))
     asked = prompt_terms(setup, input_tokens)
@@ -177,6 +179,32 @@ def predict_point(
         output_tokens_s=requests_s * output_tokens,
         input_tokens_s=requests_s * input_tokens,
         ttft_s=ttft_s,
+    )
+
+
+def _pooled_point(
+    setup: Setup, workload: Workload, concurrency: float, *, scale: Scale, factor: float
+) -> Point:
+    """Predict requests for vectors or scores: prompts without answers, one after the other.
+
+    `output_tokens_s` counts texts, which such a model gives in place of tokens.
+    """
+    known = slowed_coefficients(setup)
+    batch = max(1.0, concurrency / (setup.replicas * setup.pp_degree))
+    asked = prompt_terms(setup, workload.input_tokens)
+    text_s = scale.prefill * sum(map(mul, known.prompt, asked))
+    step_s = _scaled(known.step, step_terms(setup, 1, 0), scale)
+    latency_s = factor * (batch * workload.texts * text_s + step_s)
+    requests_s = concurrency / latency_s
+    return Point(
+        concurrency=round(concurrency),
+        prefill_s=latency_s,
+        tpot_s=latency_s / workload.request_tokens,
+        step_s=latency_s,
+        latency_s=latency_s,
+        output_tokens_s=requests_s * workload.texts,
+        input_tokens_s=requests_s * workload.request_tokens,
+        ttft_s=latency_s,
     )
 
 

@@ -104,7 +104,7 @@ def prices_at(
         plan.usd_hour,
         formula="F3",
         output_tokens_s=point.output_tokens_s,
-        input_per_output=workload.input_tokens / workload.output_tokens,
+        input_per_output=workload.request_tokens / workload.yields,
         discount=discount,
     )
 

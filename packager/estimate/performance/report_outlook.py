@@ -47,6 +47,10 @@ MEANINGS: Mapping[Formula, str] = {
     "F2": "what one client sees, its waiting included; seen in announcements",
     "F3": "what the bill divided by the tokens gives; the one to budget with",
 }
+_TEXTS_BAND = (
+    "computed from what prompts of models that write text take on the device: no server of vectors "
+    "or scores was measured; `packager bench` measures this one"
+)
 _COLUMNS = (
     *number_columns("requests"),
     Column("first token", is_number=True, unit="ms"),
@@ -136,6 +140,8 @@ def outlook_document(outlook: Outlook) -> dict[str, Any]:
 def outlook_section(outlook: Outlook) -> Section:
     """Return the outlook as a table and a chart, with what it rests on."""
     prediction, priced = outlook.prediction, outlook.points[0].prices is not None
+    if prediction.workload.texts:
+        return _texts_section(outlook)
     workload = prediction.workload
     source = f"; {workload.source}" if workload.source else ""
     table = Table(
@@ -166,6 +172,38 @@ def outlook_section(outlook: Outlook) -> Section:
                     Words(_QUEUE, "page"),
                     *((Words(_NEVER_ADD, "page"),) if priced else ()),
                 ),
+            ),
+        ),
+    )
+
+
+def _texts_section(outlook: Outlook) -> Section:
+    """Return the outlook of a model that gives vectors or scores: requests, texts, tokens in."""
+    prediction, priced = outlook.prediction, outlook.points[0].prices is not None
+    rows = []
+    for one in outlook.points:
+        point, prices = one.point, one.prices
+        cells = [str(point.concurrency), f"{point.latency_s * 1e3:,.1f}"]
+        cells.append(f"{point.output_tokens_s / prediction.workload.texts:,.1f}")
+        cells += [f"{point.output_tokens_s:,.0f}", f"{point.input_tokens_s:,.0f}"]
+        cells += [usd(prices.input), usd(prices.output)] if prices else []
+        rows.append(Row(tuple(cells)))
+    columns = (
+        *number_columns("requests"),
+        Column("latency", is_number=True, unit="ms"),
+        *number_columns("requests/s", "texts/s", "tokens in/s"),
+        *(number_columns("$/1M in", "$/1M texts") if priced else ()),
+    )
+    table = Table(columns=columns, rows=tuple(rows), is_right=True, indent=2)
+    return Section(
+        key="speed",
+        title="Why this speed and price" if priced else "Why this speed",
+        parts=(
+            Words(prediction.workload.words, "text", label="predicted"),
+            table,
+            Details(
+                "How far off they may be",
+                (Words(_TEXTS_BAND), *map(Words, prediction.assumptions)),
             ),
         ),
     )
@@ -241,14 +279,14 @@ def _priced(plan: Plan, prediction: Prediction, point: Point, discount: float) -
     if usd_hour is None:
         return PricedPoint(point=point, prices=None)
     by_gap = tokens_s_by_gap(point.concurrency, point.tpot_s)
-    by_latency = tokens_s_by_latency(point.concurrency, workload.output_tokens, point.latency_s)
+    by_latency = tokens_s_by_latency(point.concurrency, workload.yields, point.latency_s)
     return PricedPoint(
         point=point,
         prices=make_prices(
             usd_hour,
             formula="F3",
             output_tokens_s=point.output_tokens_s,
-            input_per_output=workload.input_tokens / workload.output_tokens,
+            input_per_output=workload.request_tokens / workload.yields,
             discount=discount,
         ),
         blended_f1=blended_price(usd_hour, by_gap, discount=discount),

@@ -70,6 +70,7 @@ class MemoryInputs:
     prefix_caching: bool | None = None  # of models whose layers keep states; None: the engine's own
     offloaded_bytes: int = 0  # of the weights on each device, kept in the host's memory
     eager: bool = False  # without CUDA graphs
+    computes_wide: bool = False  # in 32 bits, which double weights and activations
     block_tokens: int = 0  # of the cache; 0: the rules'
     adapters: AdapterSlots | None = None  # LoRA adapters that are held at once
     engine: str = ""  # `vllm`; "": the estimate for engines without figures of their own
@@ -122,7 +123,8 @@ def make_budget(
     weights = _weights_bytes(setting)
     overhead = _overhead_bytes(setting, weights)
     least = setting.engine.least_reserve_bytes if setting.engine else rules.least_reserve_bytes
-    activations = max(least - overhead, _activations_bytes(setting))
+    computing = _activations_bytes(setting) * (2 if demand.computes_wide else 1)
+    activations = max(least - overhead, computing)
     usable = _usable_bytes(setting, activations + overhead, overhead)
     draft_kv_per_token = _draft_kv_per_token(demand, split.tp_degree)
     sequences = setting.shape.max_batch
@@ -254,6 +256,8 @@ def _weights_bytes(setting: _Setting) -> int:
     profile, split, demand = setting.profile, setting.split, setting.demand
     served = served_weight_bytes(profile)
     whole = served if demand.weight_bytes is None else demand.weight_bytes
+    if demand.computes_wide:
+        whole *= 2
     staged = _stage_bytes(profile, whole, split.pp_degree)
     experts = 0
     if profile.expert_bytes and served:
@@ -383,16 +387,17 @@ def _activations_bytes(setting: _Setting) -> int:
     inner = 3 * profile.intermediate_size
     if profile.experts:
         inner = max(inner, 3 * profile.experts_per_token * profile.expert_size)
+    samples = profile.vocab_size if profile.pooling is None else 0
     if setting.engine is None:
         split = (inner + qkv) // tp_degree * tokens
-        logits = setting.shape.max_batch * profile.vocab_size * LOGIT_BYTES
+        logits = setting.shape.max_batch * samples * LOGIT_BYTES
         return (4 * hidden + split) * ELEMENT_BYTES + logits
     workspace = _workspace_bytes(setting)
     held = workspace + _index_workspace_bytes(setting)
     held += hidden * ELEMENT_BYTES if profile.tower_bytes else 0
     dense = 0 if workspace else inner
     layer = (4 * hidden + tokens * max(dense, qkv) // tp_degree) * ELEMENT_BYTES
-    entries = setting.shape.max_batch * profile.vocab_size
+    entries = setting.shape.max_batch * samples
     sampling = int(entries * setting.engine.sampler_bytes) + setting.engine.step_bytes
     sampling += hidden * ELEMENT_BYTES
     if setting.split.pp_degree > 1:
@@ -441,6 +446,11 @@ def _step_tokens(instance: Instance, shape: Shape, demand: MemoryInputs) -> int:
         return demand.max_prefill_tokens
     if instance.kind == "neuron":
         return shape.max_input_tokens  # a prompt is computed in one static shape
+    return default_step(instance)
+
+
+def default_step(instance: Instance) -> int:
+    """Return the tokens of a step that the engine chooses by the device."""
     if instance.kind == "cpu" or "A100" in instance.device_name:
         return STEP_TOKENS[-1][1]
     return next(tokens for since, tokens in STEP_TOKENS if instance.device_bytes >= since)

@@ -20,6 +20,9 @@ NEEDS_RANGE = frozenset(
     }
 )
 
+# Types of pooling models of the same family: EmbeddingGemma has Gemma 3's layers.
+WIDE_TYPES = frozenset(("gemma2", "gemma3_text"))
+
 # format of a checkpoint → formats a device may have kernels for, best first.
 # FP8 weights run through Marlin as W8A16 where there is no FP8 arithmetic.
 # MXFP4, and NVFP4 without quantized inputs, are unpacked to 16 bits by the same kernels as
@@ -63,11 +66,13 @@ def choose_dtype(
         hint = "choose an instance with compute capability 8.0 or later, such as 'ml.g5.xlarge'"
         return "fp16", (Finding("error", "dtype-unsupported", message, hint),)
     wanted = "fp16" if profile.dtype == "fp16" else "bf16"
-    if profile.architecture in NEEDS_RANGE:
+    if profile.architecture in NEEDS_RANGE or profile.model_type in WIDE_TYPES:
         wanted = "bf16"
     refused = _refuse_dtype(profile, instance, asked, has_bf16=has_bf16)
     if refused:
         return wanted, refused
+    if asked == "float32":
+        return "fp32", ()
     wanted = {"bfloat16": "bf16", "float16": "fp16"}.get(asked or "", wanted)
     dtype = wanted if has_bf16 else "fp16"
     findings = []
@@ -118,10 +123,15 @@ def _refuse_dtype(
     profile: ModelProfile, instance: Instance, asked: str | None, *, has_bf16: bool
 ) -> tuple[Finding, ...]:
     """Find a requested type that the device or the model cannot compute with."""
-    if asked == "bfloat16" and not has_bf16:
+    if asked == "float32" and profile.pooling is None:
+        message = "float32 is planned for models that give vectors or scores alone"
+        hint = "leave dtype out: engines compute answers in 16 bits"
+    elif asked == "bfloat16" and not has_bf16:
         message = f"{instance.device_name} has no bf16, which was requested"
         hint = "leave dtype out, or choose an instance with compute capability 8.0 or later"
-    elif asked == "float16" and profile.architecture in NEEDS_RANGE:
+    elif asked == "float16" and (
+        profile.architecture in NEEDS_RANGE or profile.model_type in WIDE_TYPES
+    ):
         message = f"{profile.architecture} overflows in float16, which was requested"
         hint = "leave dtype out"
     else:

@@ -51,13 +51,17 @@ LEAST_TOKENS = 512
 LENGTH_STEP = 1024  # lengths of a workload are rounded up to multiples
 
 
-def check_shape(requested: RequestedShape, max_positions: int) -> tuple[Finding, ...]:
+def check_shape(
+    requested: RequestedShape, max_positions: int, *, answers: bool = True
+) -> tuple[Finding, ...]:
     """Find what contradicts itself, and prompts that fill the model's positions; 0: not known.
 
     Whether prompt and answer together are too long is the engine's to say: `engines.lengths`.
     """
     findings = []
     total, prompt = requested.max_total_tokens, requested.max_input_tokens
+    if not answers:
+        return _check_texts(total, prompt)
     if total is not None and total < 2:
         message = f"max_total_tokens {total} has no room for a prompt and an answer"
         findings.append(Finding("error", "shape-too-small", message, "ask for at least 2"))
@@ -72,6 +76,15 @@ def check_shape(requested: RequestedShape, max_positions: int) -> tuple[Finding,
         hint = f"ask for at most {max_positions - 1}"
         findings.append(Finding("error", "shape-over-positions", message, hint))
     return tuple(findings)
+
+
+def _check_texts(total: int | None, text: int | None) -> tuple[Finding, ...]:
+    """Find two lengths of a text: a model that writes no answer has one."""
+    if total is None or text is None or total == text:
+        return ()
+    message = f"max_input_tokens {text} and max_total_tokens {total} differ: no answer is written"
+    hint = "ask for one of them"
+    return (Finding("error", "shape-contradiction", message, hint),)
 
 
 def check_prefill(requested: RequestedShape) -> tuple[Finding, ...]:
@@ -106,14 +119,25 @@ def check_utilization(share: float | None, instance: Instance) -> tuple[Finding,
 
 
 def first_shape(
-    requested: RequestedShape, max_positions: int, kind: DeviceKind, longest_tokens: int = 0
+    requested: RequestedShape,
+    max_positions: int,
+    kind: DeviceKind,
+    longest_tokens: int = 0,
+    *,
+    answers: bool = True,
 ) -> Shape:
     """Return the complete shape of a request that passed `check_shape`.
 
-    `longest_tokens` are those of a request of the workload that the server must take.
+    `longest_tokens` are those of a request of the workload that the server must take.  A model
+    without answers takes a text of all its tokens.
     """
     default = DEFAULTS[kind]
     total = requested.max_total_tokens
+    if not answers:
+        longest = max(default.max_total_tokens, longest_tokens)
+        total = total or requested.max_input_tokens or min(max_positions, longest)
+        batch = requested.max_batch or default.max_batch
+        return Shape(max_batch=batch, max_input_tokens=total, max_total_tokens=total)
     if total is None:
         needed = requested.max_input_tokens + ANSWER_TOKENS if requested.max_input_tokens else 0
         needed = max(needed, -(-longest_tokens // LENGTH_STEP) * LENGTH_STEP)
@@ -162,8 +186,9 @@ def larger_shapes(requested: RequestedShape, shape: Shape, kind: DeviceKind) -> 
 
 
 def _with_total(shape: Shape, max_total_tokens: int) -> Shape:
+    answers = shape.max_input_tokens < shape.max_total_tokens
     return replace(
         shape,
         max_total_tokens=max_total_tokens,
-        max_input_tokens=default_input_tokens(max_total_tokens),
+        max_input_tokens=default_input_tokens(max_total_tokens) if answers else max_total_tokens,
     )

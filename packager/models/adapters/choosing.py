@@ -34,7 +34,7 @@ def _why_not(path: str, size: int) -> str:
         return ""
     if "/" not in path and LEGAL.fullmatch(name) and size <= MAX_DOCUMENT_BYTES:
         return ""
-    why = why_left_out(path, size, in_adapter=True)
+    why = why_left_out(path, size, is_read=True)
     if why:
         return why
     if "/" in path:

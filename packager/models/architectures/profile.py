@@ -8,19 +8,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 from packager.catalog.model_types import generating_classes
 from packager.catalog.served_architectures import is_listed
-from packager.core.findings import Finding
+from packager.core.findings import Finding, errors_in
 from packager.core.model import ModelFiles, ModelProfile, TensorInfo
+from packager.core.pooling import Pooling
 from packager.models.architectures.experts import Experts, read_experts
-from packager.models.architectures.kinds import check_kind
+from packager.models.architectures.kinds import refuse_kind
 from packager.models.architectures.layers import Cache, read_cache
 from packager.models.architectures.mtp import MtpHead, read_mtp
 from packager.models.architectures.numbers import read_numbers
+from packager.models.architectures.pooling import check_pooling, longest_of, read_pooling
 from packager.models.architectures.quantized import read_quantization
 from packager.models.architectures.reading import PUBLISHED, Config, shown, text_config
 from packager.models.architectures.routers import find_routers
@@ -69,8 +71,12 @@ def make_profile(model: ModelFiles) -> tuple[ModelProfile, tuple[Finding, ...]]:
 def _make_profile(same: SameModel) -> tuple[ModelProfile, tuple[Finding, ...]]:
     model = same.model
     name, name_findings = _architecture(model.config)
-    if (refused := check_kind(name, model)) is not None:
+    if (refused := refuse_kind(name, model)) is not None:
         return _no_profile(name, model), (refused,)
+    pooling = read_pooling(name, model)
+    of_pooling = tuple(check_pooling(name, pooling, model)) if pooling is not None else ()
+    if errors_in(of_pooling):
+        return _no_profile(name, model), of_pooling
     row = find_architecture(name)
     config = Config(model.config, row.defaults)
     numbers = read_numbers(config, row)
@@ -84,7 +90,7 @@ def _make_profile(same: SameModel) -> tuple[ModelProfile, tuple[Finding, ...]]:
     findings += _disagreements(config, row, numbers, model.tensors, sums)
     experts = read_experts(config, row, has_weights=sums.expert_bytes > 0)
     unknown = (
-        *_unknown(name),
+        *(_unknown(name) if pooling is None else ()),
         *_unknown_cache(cache, config.types),
         *_unclear_experts(experts, sums),
     )
@@ -135,7 +141,26 @@ def _make_profile(same: SameModel) -> tuple[ModelProfile, tuple[Finding, ...]]:
         unknown_cache=cache.unknown,
     )
     of_config = (*config.findings, *name_findings, *_untyped(model.config))
-    return profile, (*of_config, *unknown, *findings)
+    found = (*of_config, *unknown, *findings, *of_pooling)
+    return (profile if pooling is None else _pooled(profile, pooling, model)), found
+
+
+def _pooled(profile: ModelProfile, pooling: Pooling, model: ModelFiles) -> ModelProfile:
+    """Return the profile of a pooling model: without a cache where tokens see all others."""
+    modules = pooling.modules
+    projections = modules.projection_bytes if modules is not None else 0
+    found = replace(
+        profile,
+        pooling=pooling,
+        max_positions=longest_of(pooling, model, profile.max_positions),
+        weight_bytes=profile.weight_bytes + projections,
+        outside_bytes=profile.outside_bytes + projections,
+    )
+    if pooling.is_causal:
+        return found
+    return replace(
+        found, kv_bytes_per_token=0, kv_groups=(), window_tokens=0, window_layers=0, state_bytes=0
+    )
 
 
 def _no_profile(name: str, model: ModelFiles) -> ModelProfile:

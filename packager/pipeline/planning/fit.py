@@ -73,7 +73,13 @@ class Room:
     def first_shape(self) -> Shape:
         """Return the requested shape, completed by defaults."""
         kind, longest = self.instance.kind, self.workload.longest_tokens
-        return first_shape(self.requested, self.profile.max_positions, kind, longest)
+        return first_shape(
+            self.requested,
+            self.profile.max_positions,
+            kind,
+            longest,
+            answers=self.profile.pooling is None,
+        )
 
     def budget(self, split: Split, shape: Shape) -> MemoryBudget:
         """Compute the memory that one device needs for a shape at a split."""

@@ -107,7 +107,7 @@ def _setup_at(
 ) -> Setup | None:
     """Return the prediction's inputs for a split; None without figures of the device."""
     setup = setup_of(_with_split(plan, split, budget), accelerator)
-    return setup if can_predict(setup) else None
+    return setup if can_predict(setup) and plan.dtype != "fp32" else None
 
 
 def _unpredicted(split: Split, budget: MemoryBudget) -> None:

@@ -73,9 +73,11 @@ def make_room(
     """Return the inputs of memory budgets; `counted` has the options' changes to them."""
     request, instance, container = facts.request, facts.instance, facts.container
     kv_dtype = choose_kv_dtype(request.kv_dtype, quantization, instance)
+    wide = request.dtype == "float32"
     demand = MemoryInputs(
         weight_bytes=quantized_weight_bytes(profile, quantization),
-        kv_element_bytes=counted.cache_element_bytes or (1 if kv_dtype == "fp8" else 2),
+        kv_element_bytes=counted.cache_element_bytes or (1 if kv_dtype == "fp8" else 2 + 2 * wide),
+        computes_wide=wide,
         max_prefill_tokens=request.max_prefill_tokens or counted.step_tokens or None,
         offloaded_bytes=counted.offloaded_bytes,
         eager=counted.eager,

@@ -71,6 +71,7 @@ from packager.pipeline.planning.option_effects import (
 )
 from packager.pipeline.planning.option_paths import check_option_paths
 from packager.pipeline.planning.pictures import check_pictures
+from packager.pipeline.planning.pooling import check_request, step_of
 from packager.pipeline.planning.quantizing import check_parts, choose_schemes
 from packager.pipeline.planning.request_checks import check_facts
 from packager.pipeline.planning.requested import (
@@ -176,6 +177,8 @@ def _decide(
     limit = derive_limit(facts, profile)
     # A requested length may exceed the known maximum.
     longest = limit.tokens or max(profile.max_positions, request.max_total_tokens or 0)
+    if profile.pooling is not None:
+        longest = min(longest, profile.max_positions)
     chosen = _choose(facts, replace(profile, max_positions=longest), limit, read, services)
     findings = list(chosen.findings)
     may_fit = not errors_in(findings)
@@ -247,8 +250,10 @@ def _choose(
     """Choose number formats, draft and parsers, and the layouts that may be tried with them."""
     request, instance, container = facts.request, facts.instance, facts.container
     shape, traits = shape_of(request), container.traits
-    findings = [*check_facts(facts), *read, *check_shape(shape, profile.max_positions)]
-    findings += check_length(facts, limit)
+    answers = profile.pooling is None
+    findings = [*check_facts(facts), *read, *check_request(facts, profile)]
+    findings += check_shape(shape, profile.max_positions, answers=answers)
+    findings += check_length(facts, limit) if answers else ()
     findings += check_prefill(shape)
     findings += check_pictures(facts)
     findings += check_utilization(request.gpu_memory_utilization, instance)
@@ -279,7 +284,7 @@ def _choose(
         request.engine_options or {},
         facts.model,
         container.engine,
-        traits,
+        traits if answers else replace(traits, tool_parsers=(), reasoning_parsers=()),
     )
     left_out = entries_left_out(facts.model, request.quantize_ignore, traits)
     blocked = read_blocks(facts.model, profile, served, left_out)
@@ -295,7 +300,12 @@ def _choose(
     findings += [*layouts.findings, *notes_of(layouts.rejected)]
     room = make_room(facts, profile, counted, quantized.quantization, speculates)
     step = None if counted.step_tokens else room.demand.max_prefill_tokens
-    findings += note_step(shape, step)
+    if answers:
+        findings += note_step(shape, step)
+    else:
+        step, of_step = step_of(facts, profile, instance, room.first_shape.max_total_tokens)
+        findings += of_step
+        room = replace(room, demand=replace(room.demand, max_prefill_tokens=step))
     return _Chosen(
         dtype=dtype,
         quantization=quantized.quantization,

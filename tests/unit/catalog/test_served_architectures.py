@@ -57,13 +57,16 @@ def test_what_a_class_does_is_known(architecture: str, kind: str) -> None:
     assert kind_of(architecture) == kind
 
 
-@cases("what_writes_no_text_is_refused_as_what_it_is_and_not_for_its_config")
+@cases(
+    "what_writes_no_text_is_refused_as_what_it_is_and_not_for_its_config",
+    code="model-not-generative",
+)
 def test_what_writes_no_text_is_refused_as_what_it_is_and_not_for_its_config(
-    config: dict[str, Any], what: str, way: str
+    config: dict[str, Any], what: str, way: str, code: str
 ) -> None:
     _, findings = make_profile(zoo.config_only(config))
 
-    assert [finding.code for finding in findings] == ["model-not-generative"]
+    assert [finding.code for finding in findings] == [code]
     assert what in findings[0].message
     assert way in findings[0].hint
 
@@ -77,7 +80,7 @@ def test_an_embedding_model_with_a_decoders_class_is_not_planned_as_a_generator(
 
     _, findings = make_profile(replace(plain, files=(beside,)))
 
-    assert [finding.code for finding in findings] == ["model-not-generative"]
+    assert [finding.code for finding in findings] == ["pooling-incomplete"]
     assert path in findings[0].message
     assert make_profile(plain)[1] == ()
 
