@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
@@ -65,6 +66,52 @@ def test_syft_finds_the_packages_that_we_list(
     assert len(ours & theirs) >= 0.95 * max(len(ours), len(theirs)), ours ^ theirs
     kinds = {one["aggregate"]: one["assemblies"] for one in document["compositions"]}
     assert "base" in kinds["complete"]
+
+
+def test_a_signed_layout_of_several_entries_is_read_by_others(
+    judges: Path, packager: Packager, tmp_path: Path
+) -> None:
+    packager("keys", "make", "image", "--to", "key.pem", status=0)
+    packager(*BUILD, "--base", "scratch", "--output", "oci:out", "--sign", "key.pem", status=0)
+    assert len(json.loads((tmp_path / "out/index.json").read_bytes())["manifests"]) > 2
+
+    skopeo = [need("skopeo"), "copy", "--preserve-digests", "oci:out:latest", "oci:copied:1"]
+    subprocess.run(skopeo, cwd=tmp_path, capture_output=True, check=True)
+    named = [
+        json.loads((tmp_path / name / "index.json").read_bytes())["manifests"][0]["digest"]
+        for name in ("out", "copied")
+    ]
+    assert named[0] == named[1]
+
+
+STATEMENT = """
+import sys
+from google.protobuf.json_format import Parse
+from in_toto_attestation.v1 import statement_pb2
+from in_toto_attestation.v1.statement import Statement
+Statement.copy_from_pb(Parse(sys.stdin.read(), statement_pb2.Statement())).validate()
+"""
+
+
+def test_in_totos_library_takes_our_statements(
+    judges: Path, packager: Packager, tmp_path: Path
+) -> None:
+    """All but the plain signature's, whose predicate is empty as cosign's is."""
+    packager("keys", "make", "image", "--to", "key.pem", status=0)
+    outputs = ("--output", "dir:tree", "--output", "oci:out")
+    packager(*BUILD, "--base", "scratch", *outputs, "--sign", "key.pem", status=0)
+    bundles = [tmp_path / "tree.model.sig", *(tmp_path / "out/blobs/sha256").iterdir()]
+    statements = []
+    for one in bundles:
+        if one.stat().st_size < 200_000 and b'"dsseEnvelope":' in one.read_bytes():
+            payload = json.loads(one.read_bytes())["dsseEnvelope"]["payload"]
+            statements.append(json.loads(base64.b64decode(payload)))
+    whole = [one for one in statements if one["predicate"]]
+
+    assert len(statements) == len(whole) + 1 == 5
+    for one in whole:
+        command = [judges / "python/bin/python", "-c", STATEMENT]
+        subprocess.run(command, input=json.dumps(one).encode(), capture_output=True, check=True)
 
 
 def test_model_signing_takes_our_signatures_and_we_take_its(

@@ -12,8 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from packager.addons.bundle.verify import verify_bundle
+from packager.core.events import ignore
 from tests.support.cases import cases_of
 from tests.support.commandline import TINY, Done, packager_in, start_packager
+from tests.support.refusals import raises_code
 
 cases = cases_of(__file__)
 
@@ -161,3 +164,33 @@ def test_a_signed_bundle_is_proven_by_its_key_alone(made: Path, tmp_path: Path) 
     manifest.write_bytes(manifest.read_bytes().replace(b'"0.2.0"', b'"0.2.1"'))
     changed = run("bundle", "load", "b", "127.0.0.1:1", "--key", "ours.pub")
     assert (changed.status, "is of another manifest" in changed.err) == (65, True)
+
+
+@pytest.mark.parametrize("order", ["manifest first", "manifest last"])
+def test_a_transfer_cut_at_twenty_places_says_what_is_missing(
+    made: Path, tmp_path: Path, order: str
+) -> None:
+    """Files arrive one after the other; the one at the cut is shorter, those behind it lack."""
+    whole = made / "bundle"
+    files = sorted(path.relative_to(whole) for path in whole.rglob("*") if path.is_file())
+    is_first = order == "manifest first"
+    files.sort(key=lambda path: (path.name == "bundle.json") is not is_first)
+    total = sum((whole / path).stat().st_size for path in files)
+    for number in range(20):
+        left, place = total * number // 20, tmp_path / str(number)
+        place.mkdir()
+        for path in files:
+            data = (whole / path).read_bytes()[:left]
+            left -= len(data)
+            (place / path).parent.mkdir(parents=True, exist_ok=True)
+            (place / path).write_bytes(data)
+            if not left:
+                break
+        for is_read in (True, False):
+            with raises_code() as refused:
+                verify_bundle(place, ignore, is_read=is_read)
+            said = refused.value.message
+            assert refused.value.exit_code in (65, 66), said
+            assert any(word in said for word in ("bundle.json", "is missing", "bytes, not")), said
+        shutil.rmtree(place)
+    verify_bundle(whole, ignore)

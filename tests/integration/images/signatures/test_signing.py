@@ -182,3 +182,23 @@ def test_what_a_key_has_signed_is_verified_and_the_digest_goes_on(
     assert [(one.status, one.out) for one in refused] == [(65, ""), (65, "")]
     assert all("has no https://sigstore.dev/cosign/sign/v1 by" in one.err for one in refused)
     assert {one["key"] for one in both["proven"]} == {str(tmp_path / "ours.pub")}
+
+
+def test_a_layout_as_oras_writes_it_is_verified(packager: Packager, tmp_path: Path) -> None:
+    """Untagged entries with their type, and no annotation of ours at the image."""
+    (tmp_path / "key.pub").write_text(run(packager, "keys", "make", "image", "--to", "key.pem"))
+    run(packager, *BUILD, "--output", "oci:out", "--sign", "key.pem")
+    index = json.loads((tmp_path / "out/index.json").read_bytes())
+    entries = index["manifests"]
+    assert len(entries) > 2
+    for entry in entries:
+        entry.get("annotations", {}).pop("dev.packager.attached", None)
+    listed = [one for one in entries if not str(one.get("annotations", {})).count("sha256-")]
+    index["manifests"] = listed
+    (tmp_path / "out/index.json").write_text(json.dumps(index))
+
+    words = ("verify", "oci:out", "--key", "key.pub", "--type", "signature", "--type", "sbom")
+    run(packager, *words)
+    index["manifests"] = [one for one in listed if "artifactType" not in one]
+    (tmp_path / "out/index.json").write_text(json.dumps(index))
+    assert packager(*words).status == 65  # they were stripped
