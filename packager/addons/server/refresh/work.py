@@ -7,6 +7,7 @@ nothing running, and the commands go on where they were when they run again.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -20,6 +21,8 @@ from typing import Any
 import urllib3
 
 from packager.addons.bench.draft_measure.servers import MeasuredServer, Opener
+from packager.addons.deploy.compose.composers import PROJECT, SERVICE
+from packager.addons.deploy.compose.documents import generation_of
 from packager.addons.deploy.compose.live import LiveCompose
 from packager.addons.server.refresh.collect import CollectedTexts, collect, group_of, rows
 from packager.addons.server.refresh.gate import GENERAL, decide
@@ -34,6 +37,7 @@ from packager.addons.server.refresh.measuring import (
 from packager.addons.server.refresh.served import ServedFigures, figures_of, judge
 from packager.addons.server.refresh.spec import RefreshSpec
 from packager.addons.server.refresh.turn import Turn
+from packager.cli.run.containers import engine_errors
 from packager.cli.serving.containers import find_image
 from packager.core.errors import NotFound, SmokeFailed, StepFailed
 from packager.core.files.atomic import explain_disk_errors, write_atomically
@@ -123,6 +127,7 @@ class RefreshWork:
 
     def measure(self, folder: Path, turn: Turn) -> dict[str, Any]:
         """Compare the heads; the figures of each round are kept below the folder."""
+        self._remove_left()
         work = self._rounds(folder, turn)
         found = compare_heads(work, self.spec.measure.rounds, folder / "rounds")
         return {"prompts": len(found.prompts), "rounds": self.spec.measure.rounds}
@@ -223,9 +228,23 @@ class RefreshWork:
         return figures_of(answer.data.decode(errors="replace")) if answer.status == 200 else None
 
     def _restarts(self) -> int:
-        filters = {"label": f"com.docker.compose.project={self.spec.name}"}
-        found = self.engine.containers.list(all=True, filters=filters, ignore_removed=True)
-        return sum(int(one.attrs.get("RestartCount") or 0) for one in found)
+        filters = {"label": f"{PROJECT}={self.spec.name}"}
+        with engine_errors():
+            found = self.engine.containers.list(all=True, filters=filters, ignore_removed=True)
+        servers = (one for one in found if generation_of(one.labels.get(SERVICE, "")))
+        return sum(int(one.attrs.get("RestartCount") or 0) for one in servers)
+
+    def _remove_left(self) -> None:
+        """Remove the containers of a measurement that was killed."""
+        name = re.compile(f"packager-{self._purpose}-[0-9a-f]{{12}}")
+        with engine_errors():
+            for one in self.engine.containers.list(all=True, ignore_removed=True):
+                if name.fullmatch(str(one.name)):
+                    one.remove(force=True, v=True)
+
+    @property
+    def _purpose(self) -> str:
+        return f"refresh-{self.spec.name}"
 
     def _rounds(self, folder: Path, turn: Turn) -> RoundWork:
         rules = self.spec.measure
@@ -244,6 +263,7 @@ class RefreshWork:
             connections=rules.concurrency + 1,
             on_progress=self.say,
             gpus=rules.gpus,
+            purpose=self._purpose,
         )
         return RoundWork(
             servers=HeadServers(
