@@ -112,6 +112,7 @@ class ModelFiles:
     modules: SentenceModules | None = None  # of sentence-transformers, None without them
     stated_task: str = ""  # of the model card
     tokenizer_longest: int = 0  # tokens of a text that the tokenizer states; 0: any
+    converted_from: str = ""  # how the source holds weights that are converted while they are read
 
     @property
     def weight_bytes(self) -> int:

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 
 from packager.core.documents import NotStrict, parse_first, shorten
 from packager.core.errors import ModelRefused
-from packager.core.image import Blob, FileRange, RemoteRange
+from packager.core.image import Blob, FileRange, Inline, RemoteRange
 from packager.core.model import ModelFile, TensorInfo, WeightsHeader
 
 MAX_HEADER_BYTES = 100_000_000  # upstream's MAX_HEADER_SIZE
@@ -124,6 +124,8 @@ def read_weights_header(file: ModelFile, read: Callable[[Blob], bytes]) -> Weigh
 def _first(file: ModelFile, offset: int, length: int) -> Blob:
     whole = file.content  # one that was described anew has the header that it had
     content = whole.segments[0] if isinstance(whole, Blob) else whole
+    if isinstance(content, Inline):  # written for it, all of it
+        return Blob((Inline(content.data[offset : offset + length]),))
     if isinstance(content, RemoteRange):
         return Blob((replace(content, offset=offset, length=length, in_order=True),))
     assert isinstance(content, FileRange)

@@ -32,6 +32,7 @@ from packager.optimize.quantize.method import AUTO, NONE, choose_method, methods
 from packager.optimize.steps.devices import refuse_missing_gpus, threads_for
 from packager.optimize.steps.gpus import check_gpu_use
 from packager.pipeline.adapters import take_adapters, with_merged
+from packager.pipeline.converted import with_converted
 from packager.pipeline.planning.planner import make_plan
 from packager.pipeline.planning.recipe import make_recipe, needed_tools, quantizer_of
 from packager.pipeline.planning.requested import target_of
@@ -202,7 +203,8 @@ def _with_files(decided: Decided, facts: Facts, services: BuildServices) -> Fact
     found = take_adapters(replace(facts, draft=draft), services)
     if not decided.is_peeked and found.merged == facts.merged:
         return found
-    model = with_merged(services.find_model(decided.reference), found.merged, services)
+    model = with_converted(services.find_model(decided.reference), found.request, services)
+    model = with_merged(model, found.merged, services)
     return replace(found, model=model, scales=services.read_scales(model))
 
 

@@ -22,6 +22,7 @@ from packager.models.architectures.profile import architecture_of
 from packager.optimize.drafts.request import parse_draft, spelled_kind
 from packager.optimize.quantize.method import NONE
 from packager.pipeline.adapters import find_adapters, merged_name, with_merged
+from packager.pipeline.converted import with_converted
 from packager.pipeline.planning.pictures import with_pictures
 from packager.pipeline.services import BuildServices
 
@@ -47,7 +48,8 @@ def resolve(
     samples = find_samples(request, services)
     evaluation = _find_evaluation(request, samples, services)
     adapters = find_adapters(request, services)
-    model = with_merged(find_model(), adapters.merged, services)
+    model = with_converted(find_model(), request, services)
+    model = with_merged(model, adapters.merged, services)
     workload = with_pictures(workload, model, request.images)
     named = request.model_copy(update={"instance": instance.name, **adapters.fields})
     if adapters.merged is not None and request.served_name is None:

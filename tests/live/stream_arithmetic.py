@@ -23,6 +23,7 @@ import recipes  # noqa: E402
 import torch  # noqa: E402
 from compressed_tensors.compressors.base import BaseCompressor  # noqa: E402
 from compressed_tensors.compressors.format import infer_module_format  # noqa: E402
+from compressed_tensors.entrypoints.convert import FP8BlockDequantizer  # noqa: E402
 from compressed_tensors.quantization import (  # noqa: E402
     QuantizationScheme,
     preset_name_to_scheme,
@@ -177,12 +178,36 @@ def compare(name: str, count: int, seed: int) -> dict[str, Any]:
     return {"format": name, "compared": compared, "differs": differs}
 
 
+def compare_widened(count: int, seed: int) -> dict[str, Any]:
+    """Return which matrices in FP8 blocks become another bfloat16 than the library's."""
+    random = np.random.default_rng(seed)
+    codes = np.array([code for code in range(256) if code & 127 != 127], np.uint8)
+    library, differs = FP8BlockDequantizer(), []
+    for number in range(3 * count):
+        rows, columns = (int(one) for one in random.integers(1, 300, 2))
+        given = random.choice(codes, (rows, columns))
+        grid = (-(-rows // 128), -(-columns // 128))
+        bits = random.integers(0, 0x7F000000 >> (number % 3), grid).astype(np.uint32)
+        scales = torch.from_numpy(bits.view(np.float32).copy())
+        dtype = ("F32", "BF16")[number % 2]
+        scales = scales.to(TYPES[dtype])
+        weight = torch.from_numpy(given).view(torch.float8_e4m3fn)
+        expected = _bytes(library._create_dequantized_weight(weight, scales))
+        if expected != arithmetic.widen_rows(
+            given.tobytes(), (rows, columns), _bytes(scales), dtype, (128, 128)
+        ):
+            differs.append(f"{dtype} {number} {rows}x{columns}")
+    return {"format": "widened", "compared": 3 * count, "differs": differs}
+
+
 def main() -> None:
     count, seed, *names = sys.argv[1:]
     torch.set_num_threads(1)
     logger.remove()
-    for name in names or ASKED:
-        sys.stdout.write(json.dumps(compare(name, int(count), int(seed))) + "\n")
+    for name in names or (*ASKED, "widened"):
+        given = int(count), int(seed)
+        told = compare_widened(*given) if name == "widened" else compare(name, *given)
+        sys.stdout.write(json.dumps(told) + "\n")
 
 
 if __name__ == "__main__":

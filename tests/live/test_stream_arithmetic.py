@@ -16,7 +16,7 @@ LONG = os.environ.get("PACKAGER_SERVE") == "all"
 MATRICES = 3400 if LONG else 150  # of each type
 FORMATS = (
     "fp8", "fp8-block", "int8", "w8a16", "rtn-128", "rtn-32-asymmetric", "w4afp8",
-    "mxfp4", "mxfp8", "nvfp4",
+    "mxfp4", "mxfp8", "nvfp4", "widened",
 )  # fmt: skip
 
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from packager.core.adapters import WEIGHTS, Adapter
-from packager.core.image import Blob, Computed, Inline, Place, RemoteRange, Segment
+from packager.core.image import Blob, Computed, Place, RemoteRange, Segment
 from packager.core.model import ModelFile, ModelFiles, WeightsHeader
 from packager.optimize.merge.segments import MergedTensor
 from packager.optimize.merge.targets import MergeTarget, find_targets
-from packager.optimize.stream.tensors import SourceTensor, cut_segments, read_tensors
+from packager.optimize.stream.tensors import SourceTensor, cut_segments, read_tensors, unordered
 
 COSTS_NS = 2.2  # of processor time for an element and rank: `benchmarks/stream.py`, 2026-11-30
 
@@ -24,7 +24,7 @@ def merged_files(model: ModelFiles, adapter: Adapter, read_header: ReadHeader) -
     """Describe the base with the adapter folded in; raise `ModelRefused` where it cannot be."""
     targets = {target.tensor.name: target for target in find_targets(model, adapter)}
     weights = tuple(file for file in adapter.files if file.path == WEIGHTS)
-    factors = {one.info.name: _unordered(one.place) for one in read_tensors(weights, read_header)}
+    factors = {one.info.name: unordered(one.place) for one in read_tensors(weights, read_header)}
     changed = {target.tensor.file for target in targets.values()}
     files = tuple(
         _merged_file(file, targets, factors, adapter.name, read_header)
@@ -87,9 +87,3 @@ def _merged(
 def _in_order(segment: Segment) -> Segment:
     """Return a part of a file that is proven when all parts were read."""
     return replace(segment, in_order=True) if isinstance(segment, RemoteRange) else segment
-
-
-def _unordered(place: Place) -> Place:
-    """Return a place that is read whenever it is needed."""
-    assert not isinstance(place, Inline)
-    return replace(place, in_order=False) if isinstance(place, RemoteRange) else place

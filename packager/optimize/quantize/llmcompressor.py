@@ -96,6 +96,9 @@ class LlmCompressorQuantizer(Quantizer):
         """Yield findings for unknown options, and for options that the data rules out."""
         chosen = plan.quantization
         assert chosen is not None
+        if source := facts.model.converted_from:
+            message = f"the source holds {source}: they are converted to bfloat16 on the way"
+            yield Finding("note", "quantize-converts", message)
         for part in chosen.parts:
             yield from check_options(part)
         yield from _check_latent(facts, plan, chosen)

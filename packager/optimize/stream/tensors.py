@@ -15,7 +15,7 @@ class SourceTensor:
 
     info: TensorInfo
     place: Place
-    sha256: str  # of the whole file, where the source proves it; else ""
+    sha256: str  # of the whole file that it is made of, where the source proves it; else ""
 
 
 def read_tensors(
@@ -31,7 +31,7 @@ def read_tensors(
             if isinstance(place, RemoteRange):
                 place = replace(place, in_order=True)
             assert not isinstance(place, Inline), "what is inline is small"
-            found.append(SourceTensor(info=info, place=place, sha256=file.sha256))
+            found.append(SourceTensor(info=info, place=place, sha256=file.sha256 or file.part_of))
             at += info.size
     return tuple(found)
 
@@ -57,3 +57,10 @@ def _part(segment: Segment, start: int, length: int) -> Segment:
         return Inline(segment.data[start : start + length])
     assert isinstance(segment, FileRange | RemoteRange | Computed)
     return replace(segment, offset=segment.offset + start, length=length)
+
+
+def unordered(place: Place) -> Place:
+    """Return a place that is read out of turn: what is read in order proves its file."""
+    if isinstance(place, Computed):
+        return replace(place, sources=tuple(map(unordered, place.sources)))
+    return replace(place, in_order=False) if isinstance(place, RemoteRange) else place

@@ -11,6 +11,7 @@ import pytest
 
 from artifact_cache import open_local
 from packager.optimize.keys.documents import parse_document
+from tests.support.block_checkpoints import Order, split_scales
 from tests.support.buckets import server as server
 from tests.support.doubles.fake_hub import FakeHub
 from tests.support.doubles.models import fill_with_numbers, write_model
@@ -188,11 +189,11 @@ def test_what_the_stream_cannot_do_is_refused_when_planning(remote: Remote, mode
     place = ("--model", str(model), "--instance", "local")
 
     static = remote.run("plan", *place, "--quantize", "stream:fp8,static", status=3)
-    limited = (*place, *FP8, "--max-layer-size", "1GiB")
-    refused = remote.run("plan", *limited, "--quantizer", "stream", status=3)
+    measured = (*place, *FP8, "--evaluate", "default")
+    refused = remote.run("plan", *measured, "--quantizer", "stream", status=3)
 
     assert "the method looks at texts" in static.out + static.err
-    assert "layers have a size of their own" in refused.out + refused.err
+    assert "what it costs is to be measured" in refused.out + refused.err
 
 
 def test_the_tool_does_what_the_stream_cannot_and_what_it_is_asked_to(
@@ -201,14 +202,14 @@ def test_the_tool_does_what_the_stream_cannot_and_what_it_is_asked_to(
     place = ("--model", str(model), "--instance", "local")
 
     plain = remote.run("plan", *place, *FP8)
-    limited = remote.run("plan", *place, *FP8, "--max-layer-size", "1GiB")
+    mixed = remote.run("plan", *place, *FP8, "--quantize-layer", "re:.*mlp.*=nvfp4")
     asked = remote.run("plan", *place, *FP8, "--quantizer", "llmcompressor")
     nothing = remote.run("plan", *place, "--quantizer", "llmcompressor", status=2)
 
     assert "no step: the weights are quantized while they are read" in plain.out
     assert "of processor time for 10.0 MB, at most 500.0 MB of memory; < $0.01 of " in plain.out
-    assert "a tool quantizes, not the stream: layers have a size" in limited.out + limited.err
-    for tools in (limited, asked):
+    assert "a tool quantizes, not the stream: the method" in mixed.out + mixed.err
+    for tools in (mixed, asked):
         assert "quantize with llmcompressor" in tools.out
     assert "quantize-by-tool" not in asked.out + asked.err
     assert "--quantizer llmcompressor has no method" in nothing.err
@@ -231,6 +232,65 @@ def test_a_result_of_the_tool_is_taken_from_the_cache_in_place_of_rounding(remot
     assert [step["reused"] for step in taken["steps"]] == [True]
     assert (streamed["steps"], layers_of(taken)) == ([], layers_of(streamed))
     assert explained.out.startswith("quantize: hit (")
+
+
+@pytest.mark.parametrize("method", ["fp8", "nvfp4", "rtn,asymmetric"])
+def test_layers_of_the_stream_have_the_size_that_is_asked_for(
+    remote: Remote, hub: FakeHub, method: str
+) -> None:
+    model = write_model(
+        remote.root / "one", shards=1, layers=5, hidden_size=512, intermediate_size=1024
+    )
+    fill_with_numbers(model)
+    hub.add("acme/one", model)
+    asked = ("--quantize", method, "--instance", "ml.p5.48xlarge")
+    small = (*asked, "--max-layer-size", "2MiB")
+
+    whole = remote.record("hf://acme/one", "dir:whole", *asked)
+    cut = remote.record("hf://acme/one", "oci:cut", *small)
+    tree = remote.record("hf://acme/one", "dir:small", *small)
+
+    sizes = [layer["size"] for layer in cut["layers"] if layer["role"] == "weights"]
+    assert len(sizes) > 1
+    assert max(sizes) <= 2 << 20
+    assert cut["transfer"]["bytes_read"] <= whole["transfer"]["bytes_read"] + 1000
+    assert tensors_in(remote.root / "small") == tensors_in(remote.root / "whole")
+    assert tree["trees"][0]["files"] > whole["trees"][0]["files"]
+
+
+def tensors_in(tree: Path) -> dict[str, bytes]:
+    """Return the bytes of every tensor, by name."""
+    found = {}
+    for file in tree.glob("*.safetensors"):
+        data = file.read_bytes()
+        start = 8 + int.from_bytes(data[:8], "little")
+        header = json.loads(data[8:start])
+        header.pop("__metadata__", None)
+        for name, told in header.items():
+            begin, end = told["data_offsets"]
+            found[name] = data[start + begin : start + end]
+    return found
+
+
+@pytest.mark.parametrize("method", ["int8", "nvfp4", "mxfp8"])
+@pytest.mark.parametrize("order", ["first", "last"])
+def test_fp8_blocks_are_converted_on_the_way_to_another_scheme(
+    remote: Remote, hub: FakeHub, model: Path, order: Order, method: str
+) -> None:
+    place = split_scales(model, remote.root / "blocks", order)
+    hub.add("acme/blocks", place)
+    asked = ("--quantize", method, "--instance", "ml.p5.48xlarge")
+
+    told = remote.run("plan", "--model", "hf://acme/blocks", *asked)
+    streamed = remote.record("hf://acme/blocks", "oci:streamed", *asked)
+    local = remote.record(str(place), "oci:local", *asked)
+    plain = remote.record(str(model), "oci:plain", *asked)
+    served = remote.record(str(place), "oci:served", "--quantize", "none", *asked[2:])
+
+    assert "FP8 weights in blocks of 128×128: they are converted" in told.out + told.err
+    assert layers_of(streamed) == layers_of(local) == layers_of(plain) != layers_of(served)
+    times = 2 if method == "nvfp4" else 1
+    assert streamed["transfer"]["bytes_read"] < times * weight_bytes(place) + 250_000
 
 
 def elsewhere(remote: Remote, name: str) -> Remote:

@@ -8,6 +8,7 @@ needs it.  `tests/live/test_stream_arithmetic.py` compares all of it with the li
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import Any
 
@@ -62,6 +63,25 @@ def round_rows(
     if form.kind == "int8":
         return _integers(scaled).tobytes(), written
     return _look_up(_fp8_codes(), scaled).data, written
+
+
+def widen_rows(
+    rows: memoryview | bytes,
+    shape: tuple[int, int],
+    scales: bytes,
+    scale_type: str,
+    block: tuple[int, int],
+) -> bytes:
+    """Return rows of FP8 in blocks as bfloat16: products in float32, rounded."""
+    height, columns = shape
+    down, across = block
+    wide = _fp8_values()[np.frombuffer(rows, dtype=np.uint8)].reshape(shape)
+    given = _floats(np.frombuffer(scales, dtype=_BITS[scale_type]), scale_type)
+    own = given.reshape(math.ceil(height / down), -1)
+    spread = np.repeat(np.repeat(own, across, axis=1)[:, :columns], down, axis=0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        np.multiply(wide, spread[:height], out=wide)
+    return _written(_rounded(wide, "BF16"), "BF16")
 
 
 def largest_magnitude(rows: memoryview | bytes, dtype: str) -> float:

@@ -20,7 +20,6 @@ from packager.core.recipe import Step
 from packager.core.techniques import Scheme
 from packager.core.units import decimal
 from packager.optimize.quantize.llmcompressor import LlmCompressorQuantizer
-from packager.optimize.quantize.llmcompressor_options import SHARD_BYTES
 from packager.optimize.quantize.stream.config import kept_matrices, quantization_config
 from packager.optimize.quantize.stream.layout import quantized_files
 from packager.optimize.quantize.stream.same import (
@@ -29,6 +28,7 @@ from packager.optimize.quantize.stream.same import (
     form_of,
     left_whole,
     select,
+    shard_bytes,
     why_not,
 )
 from packager.optimize.steps.inputs import carried_files
@@ -103,7 +103,7 @@ class StreamQuantizer(Quantizer):
             selected.form,
             selected.quantized,
             selected.fused,
-            shard_bytes=SHARD_BYTES,
+            shard_bytes=shard_bytes(plan),
         )
         ignore = kept_matrices(facts.model.tensors, selected.quantized)
         added = quantization_config(plan.quantization, selected.form, ignore)

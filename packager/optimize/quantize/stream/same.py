@@ -24,6 +24,7 @@ from packager.optimize.quantize.stream.formats import Format
 from packager.optimize.quantize.stream.layout import find_unaligned
 
 METHODS = ("fp8", "int8", "rtn", "nvfp4", "mxfp4", "mxfp8", "w4afp8")
+HEADER_BYTES = 256 * 1024  # of a layer, at most: tensors' names, tar
 NO_NUMPY = "NumPy is not installed"
 # Of a layer: what llm-compressor 0.14 gives one global scale (observers/helpers.py).
 FUSED = (
@@ -48,13 +49,25 @@ def why_not(facts: Facts, plan: Plan) -> str | None:
     """Return why a plan's quantization needs a tool; None where the stream does it."""
     if reason := differs(facts, plan):
         return reason
-    if plan.layers.max_size:
-        return "layers have a size of their own, which the tool's result is split into"
+    if plan.layers.max_size and (odd := _unaligned(facts, plan)):
+        return f"in layers of that size {odd} would not begin at a multiple of its elements' size"
     if facts.evaluation is not None:
         return "what it costs is to be measured, which needs its files"
     if plan.compiler or plan.is_presharded:
         return "a later step works on its files"
     return NO_NUMPY if importlib.util.find_spec("numpy") is None else None
+
+
+def shard_bytes(plan: Plan) -> int:
+    """Return how large a file may be, without its header."""
+    asked = plan.layers.max_size
+    return min(SHARD_BYTES, asked - HEADER_BYTES) if asked else SHARD_BYTES
+
+
+def _unaligned(facts: Facts, plan: Plan) -> str:
+    assert plan.quantization is not None
+    chosen = select(facts.model, left_whole(facts, plan), form_of(plan.quantization))
+    return find_unaligned(facts.model.tensors, chosen.form, chosen.quantized, shard_bytes(plan))
 
 
 def differs(facts: Facts, plan: Plan) -> str | None:

@@ -7,13 +7,14 @@ that shares a scale, and once for each small output where those are too large to
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from packager.core.errors import ModelRefused
-from packager.core.image import Computed, Place, RemoteRange, Sources
+from packager.core.image import Computed, Place, Sources
 from packager.core.units import MIB
 from packager.optimize.quantize.stream.formats import ITEM_BYTES, Format
 from packager.optimize.stream.blocks import BLOCK_ELEMENTS, Rows, cut_rows, run_in_order
+from packager.optimize.stream.tensors import unordered
 
 KEPT_BYTES = 256 * MIB  # of scales while the weights of their matrix pass
 
@@ -115,12 +116,5 @@ def rounded_matrix(
     outputs = maker.form.outputs(maker.shape, maker.dtype)
     sources: tuple[Place, ...] = (place,)
     if maker.form.needs_largest:
-        sources = (place, *map(_unordered, (place, *others)))
+        sources = (place, *map(unordered, (place, *others)))
     return Computed(maker=maker, sources=sources, length=sum(output.size for output in outputs))
-
-
-def _unordered(place: Place) -> Place:
-    """Return a place that is read out of turn: what is read in order proves its file."""
-    if isinstance(place, Computed):
-        return replace(place, sources=tuple(map(_unordered, place.sources)))
-    return replace(place, in_order=False) if isinstance(place, RemoteRange) else place
