@@ -24,6 +24,7 @@ import shutil
 import statistics
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from bf16_model import change_shard
@@ -39,6 +40,7 @@ TARGETS = {
     "ratio_buildah": 0.15,
     "ratio_olot": 0.50,
     "ratio_floor": 1.10,
+    "ratio_signed": 1.05,  # SBOM, provenance and signatures over none of them
     "cpu_s_per_gb": 1.2,
     "ratio_second": 0.03,
     "second_s": 1.5,
@@ -79,6 +81,9 @@ def measure(work: Path, arguments: argparse.Namespace) -> dict[str, object]:
     asked = arguments.peers.split(",")
     missing = [name for name in asked if not shutil.which(name)]
     runs: dict[str, list[Run]] = {"packager": [], "second": [], "floor": []}
+    key = work / "key.pem"
+    call([sys.executable, "-m", "packager", "keys", "make", "image", "--to", str(key)])
+    documents = {"bare": ("--no-sbom",), "signed": ("--sign", str(key))}
     moved: dict[str, dict[str, int]] = {}
     with engine(work / "engine") as (docker_host, engine_pid):
         os.environ["DOCKER_HOST"] = docker_host
@@ -88,6 +93,14 @@ def measure(work: Path, arguments: argparse.Namespace) -> dict[str, object]:
             floor(model, host, [pid])  # not counted: the disk is still busy with the weights
         for number in range(arguments.rounds):
             state = work / f"state-{number}"
+            for name in ("bare", "signed") if number % 2 == 0 else ("signed", "bare"):
+                with registry(work) as (host, pid):
+                    push_base(host)
+                    place, target = work / f"state-{name}-{number}", f"{host}/model:1"
+                    run, moved[name] = packager(
+                        place, model, host, target, [pid], more=documents[name]
+                    )
+                    note(runs, name, run)
             # Taking turns: who comes second finds the disk as the first has left it.
             for name in ("packager", "floor") if number % 2 == 0 else ("floor", "packager"):
                 with registry(work) as (host, pid):
@@ -183,6 +196,7 @@ def packager(
     servers: list[int],
     *,
     instance: str = "ml.p4d.24xlarge",
+    more: Sequence[str] = (),
 ) -> tuple[Run, dict[str, int]]:
     """Build with a state directory of its own; give the run and what was moved."""
     environment = {
@@ -193,7 +207,7 @@ def packager(
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # installed programs are compiled once
     command = [sys.executable, "-m", "packager", "build", "--model", str(model), "--quiet"]
     command += ["--instance", instance, "--base", f"{base_host}/base:1" if base_host else "scratch"]
-    command += ["--family", "vllm", "--output", target, "--format", "json"]
+    command += ["--family", "vllm", "--output", target, "--format", "json", *more]
     output: list[str] = []
     run = timed(lambda: output.append(call(command, environment)), servers)
     return run, json.loads(output[0])["transfer"]
@@ -213,6 +227,7 @@ def report(
     shard = arguments.gb * 1e9 / arguments.shards
     figures: dict[str, float] = {
         **{f"ratio_{name}": first / walls[name] for name in (*PEERS, "floor") if name in walls},
+        "ratio_signed": walls["signed"] / walls["bare"],
         "cpu_s_per_gb": statistics.median(run.cpu_s for run in runs["packager"]) / arguments.gb,
         "ratio_second": walls["second"] / first,
         "second_s": walls["second"],

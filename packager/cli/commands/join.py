@@ -10,7 +10,12 @@ import click
 
 from packager.cli.commands.copy import sign_option
 from packager.cli.progress import progress_options, shown_progress
-from packager.cli.shared_options import format_option, parse_platform, registry_options
+from packager.cli.shared_options import (
+    format_option,
+    parse_platform,
+    policy_options,
+    registry_options,
+)
 from packager.cli.terminal import note_lines, print_json, print_value, warn
 from packager.cli.wiring.images import ImageServices, image_services_for
 from packager.cli.wiring.settings import Settings, parse_output
@@ -44,6 +49,7 @@ _TITLE = "org.opencontainers.image.title"
 )
 @sign_option
 @registry_options
+@policy_options
 @progress_options
 @format_option
 def join(
