@@ -27,7 +27,7 @@ from packager.cli.run.starting import (
     container_of_model,
     start,
 )
-from packager.cli.wiring.settings import Settings
+from packager.cli.wiring.settings import PolicyChoice, Settings
 from packager.core.errors import UsageError
 from packager.core.events import EventSink, ignore
 from packager.images.target import is_image
@@ -100,7 +100,10 @@ def run(
         deadline_s=timeout_s,
         detach=True,
     )
-    own: dict[str, Any] = {"on_warning": log.warning}
+    own: dict[str, Any] = {
+        "on_warning": log.warning,
+        "policy": PolicyChoice(is_enforced=True),
+    }
     text, on_event = reference_text(model), events_to(progress)
     given = [one for one, value in fields.items() if value is not None]
     if is_image(text) and given:

@@ -13,7 +13,7 @@ from packager.cli.terminal import note, print_json, print_value, warn
 from packager.cli.wiring.images import image_services_for
 from packager.cli.wiring.policies import named_policy
 from packager.cli.wiring.settings import Settings, parse_output
-from packager.core.errors import ProtocolFailed, UsageError
+from packager.core.errors import PackagerError, ProtocolFailed, UsageError
 from packager.core.image import Platform
 from packager.core.references import ImageTarget, RegistryTarget
 from packager.images.opened import OpenImage
@@ -80,18 +80,23 @@ def verify(
     settings = Settings(insecure_registries=insecure_registries, ca_file=ca_file, on_warning=warn)
     public = tuple(map(PublicKey, keys))
     policy = named_policy(policy_file, os.environ) if not keys else None
-    found = image_services_for(settings).open(target, platform)
-    digest = found.image.digest
-    if asked_digest not in (None, digest, found.index):
-        raise ProtocolFailed(
-            f"{target.text!r} is {digest}, not {asked_digest}", hint="ask the registry's operator"
-        )
-    wanted = tuple(types or ("signature",))
-    if policy is not None:
-        wanted = ()
-        proofs = check_image(policy, canonical_name(target), found.signed_of(warn))
-    else:
-        proofs = _proven(target.text, found, public, wanted)
+    wanted = () if policy else tuple(types or ("signature",))
+    try:
+        found = image_services_for(settings).open(target, platform)
+        digest = found.image.digest
+        if asked_digest not in (None, digest, found.index):
+            raise ProtocolFailed(
+                f"{target.text!r} is {digest}, not {asked_digest}",
+                hint="ask the registry's operator",
+            )
+        if policy is not None:
+            proofs = check_image(policy, canonical_name(target), found.signed_of(warn))
+        else:
+            proofs = _proven(target.text, found, public, wanted)
+    except PackagerError as error:
+        if asked_name:
+            print_value(error.message)  # containerd logs what comes on stdout
+        raise
     if output_format == "json":
         shown = [{"type": one.predicate_type, "key": one.key} for one in proofs]
         print_json({"image": target.text, "digest": digest, "proven": shown})

@@ -87,7 +87,13 @@ class Policy:
 
         Raises `ModelRefused` where none does and the policy rejects what it does not name.
         """
-        found = [(rule, keys) for rule, keys in self.models if _is_named(name, rule.names)]
+        is_path = name.startswith(("/", "s3://"))
+        known_as = name if is_path else name.lower()  # hubs take any case for the same model
+        found = [
+            (rule, keys)
+            for rule, keys in self.models
+            if _is_named(known_as, (one if is_path else one.lower() for one in rule.names))
+        ]
         if not found and self.rejects:
             raise not_allowed(name, "no rule for models names it", self.place)
         return tuple(keys for rule, keys in found if rule.keys)

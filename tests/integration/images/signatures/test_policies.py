@@ -120,15 +120,16 @@ def test_a_tag_that_moves_after_it_was_verified_moves_nothing(
 def test_containerd_asks_in_its_own_words(
     packager: Packager, registry: FakeRegistry, tmp_path: Path
 ) -> None:
-    def ask(name: str, digest: str) -> int:
+    def ask(name: str, digest: str, reason: str = "") -> int:
         words = ("-name", f"{registry.host}/{name}/a:1", "-digest", digest)
         media = ("-stdin-media-type", "application/vnd.oci.image.manifest.v1+json")
         done = packager("verify", "--policy", str(tmp_path / "policy.toml"), *words, *media)
+        assert reason in done.out
         return done.status
 
     digest = registry.tagged("ours/a", "1")
     assert ask("ours", digest) == 0
-    assert ask("theirs", digest) == 65
+    assert ask("theirs", digest, "no signature") == 65
     assert ask("ours", f"sha256:{'0' * 64}") == 66
 
 

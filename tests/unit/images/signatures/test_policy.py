@@ -125,6 +125,22 @@ def test_what_an_attacker_does_is_refused_with_the_reason(
         look()
 
 
+@cases("models")
+def test_a_model_is_held_to_the_rules_that_name_it(
+    keys: Path, name: str, names: tuple[str, ...], default: str, wanted: int | None
+) -> None:
+    place = keys / "models.toml"
+    rule = f"[[model]]\nnames = {json.dumps(names)}\nkeys = ['ours.pub']\n"
+    place.write_text(f"default = '{default}'\n{rule}")
+    policy = read_policy(place)
+
+    if wanted is None:
+        with raises_code("AgainstPolicy", match="no rule for models names it"):
+            policy.keys_for_model(name)
+    else:
+        assert len(policy.keys_for_model(name)) == wanted
+
+
 @cases("files")
 def test_a_policy_that_says_less_than_it_seems_to_is_refused(
     keys: Path, text: str, reason: str
