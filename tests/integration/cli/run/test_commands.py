@@ -148,7 +148,7 @@ def test_a_missing_base_is_built_once(monkeypatch: pytest.MonkeyPatch, tmp_path:
     there: dict[str, Path | None] = {"vllm-cpu": None}
     monkeypatch.setattr(embedded, "find_built", lambda name, platform: there[name])
 
-    def build(name: str, *, on_event: EventSink, say: Callable[[str], None]) -> None:
+    def build(name: str, _: object, *, on_event: EventSink, say: Callable[[str], None]) -> None:
         built.append(name)
         on_event(StagesEvent(stages=("pip", "layers")))
         on_event(StepEvent(step="layers", state="started"))
@@ -182,7 +182,7 @@ def test_a_run_shows_how_its_base_is_built(
 ) -> None:
     """It took minutes and showed one line."""
 
-    def build(name: str, *, on_event: EventSink, say: Callable[[str], None]) -> None:
+    def build(name: str, _: object, *, on_event: EventSink, say: Callable[[str], None]) -> None:
         on_event(StagesEvent(stages=("pip",)))
         on_event(StepEvent(step="pip", state="started"))
         on_event(StepEvent(step="pip", state="finished"))
