@@ -91,6 +91,7 @@ class AdapterTraits:
     runtime_variable: str = ""  # that opens loading while it serves
     always_runtime: bool = False  # that cannot be turned off
     stops_compiling: frozenset[str] = frozenset()  # kinds of devices
+    no_experts: frozenset[str] = frozenset()  # kinds on which models with experts take none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

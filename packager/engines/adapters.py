@@ -46,6 +46,9 @@ def adapter_traits(engine: str, version: str) -> AdapterTraits | None:
         runtime_variable=row.get("runtime_variable", ""),
         always_runtime=row.get("always_runtime", False),
         stops_compiling=frozenset(row["stops_compiling"]),
+        no_experts=frozenset(
+            one["kind"] for one in row.get("no_experts", ()) if _is_of(version, one)
+        ),
     )
 
 

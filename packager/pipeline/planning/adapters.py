@@ -29,6 +29,8 @@ from packager.models.adapters.fitting import (
     AdapterFit,
     fit_adapter,
     is_expert,
+    is_expert_path,
+    matrix_sides,
 )
 from packager.models.adapters.pairs import tensor_names
 from packager.models.architectures.profile import architecture_of
@@ -191,6 +193,10 @@ def _check_model(facts: Facts, traits: AdapterTraits, who: str) -> Iterator[Find
     architecture = architecture_of(facts.model.config)
     if architecture in traits.without:
         message = f"{who} has no adapters for {architecture}"
+        yield Finding("error", "adapters-unsupported", message, MERGE)
+    has_experts = any(map(is_expert_path, matrix_sides(facts.model)))
+    if has_experts and facts.instance.kind in traits.no_experts:
+        message = f"{who} computes experts and adapters together on GPUs alone"
         yield Finding("error", "adapters-unsupported", message, MERGE)
     served = facts.request.served_name or facts.model.ref.name
     for adapter in facts.adapters:

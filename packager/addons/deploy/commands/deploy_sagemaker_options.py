@@ -7,6 +7,7 @@ from typing import Any, get_args
 import click
 
 from packager.addons.deploy.commands.deploy_options import patch_option, take_deployment, take_patch
+from packager.addons.deploy.sagemaker.adapters import read_adapters
 from packager.addons.deploy.sagemaker.checks import used_region
 from packager.addons.deploy.sagemaker.spec import Routing, SageMakerSpec, Update
 from packager.addons.deploy.wiring.deploy import DeployOptions, find_deployment
@@ -41,6 +42,7 @@ def take_wanted(given: dict[str, Any]) -> tuple[Deployment, SageMakerSpec, str]:
         tags=dict(one.split("=", 1) for one in tags),
         pools=others,
         update=given.pop("update_policy"),
+        adapters=read_adapters(given.pop("adapters")),
         patch=take_patch(given.pop("patch")),
         **given,
     )
@@ -147,6 +149,13 @@ _WANTED: tuple[Option, ...] = (
         show_default=True,
         metavar="N",
         help="Copies of the component.",
+    ),
+    click.option(
+        "--adapter",
+        "adapters",
+        multiple=True,
+        metavar="NAME=S3_URI",
+        help="LoRA adapter (.tar.gz) as a component on this one. Repeatable.",
     ),
     click.option(
         "--update",

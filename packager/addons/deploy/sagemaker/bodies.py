@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from packager.addons.deploy.grace import with_grace
+from packager.addons.deploy.sagemaker.adapters import adapter_requests
 from packager.addons.deploy.sagemaker.disks import volume_gb
 from packager.addons.deploy.sagemaker.requests import (
     MODEL_TAG,
@@ -70,6 +71,7 @@ def _requests_of(deployment: Deployment, wanted: SageMakerSpec) -> tuple[Request
     if wanted.components:
         component = component_body(deployment, wanted, names[0])
         found.append(Request(operation="CreateInferenceComponent", body=component))
+    found += adapter_requests(deployment, wanted)
     return (*found, *scaling_requests(deployment, wanted))
 
 

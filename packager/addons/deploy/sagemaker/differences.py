@@ -19,6 +19,8 @@ def copies_difference(
     there: Mapping[str, Any], wanted: Mapping[str, Any]
 ) -> tuple[Difference, ...]:
     """Return the difference of a component's copies, which AWS reports in another field."""
+    if "RuntimeConfig" not in wanted:
+        return ()  # an adapter has the copies of its base
     now = (there.get("RuntimeConfig") or {}).get("DesiredCopyCount")
     then = wanted["RuntimeConfig"]["CopyCount"]
     return () if now == then else (("RuntimeConfig.CopyCount", now, then),)
@@ -30,7 +32,8 @@ def update_body(request: Request, keeps_scale: bool) -> dict[str, Any]:
     if request.resource == "Endpoint":
         return {**body, "RetainAllVariantProperties": keeps_scale}
     copies = () if keeps_scale else ("RuntimeConfig",)
-    return {key: body[key] for key in ("InferenceComponentName", "Specification", *copies)}
+    kept = ("InferenceComponentName", "Specification", *copies)
+    return {key: body[key] for key in kept if key in body}
 
 
 def _differences(there: Any, wanted: Any, path: str) -> Iterator[Difference]:

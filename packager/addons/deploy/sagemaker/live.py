@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from artifact_cache.waits import within
+from packager.addons.deploy.sagemaker.adapters import LiveAdapters, base_of
 from packager.addons.deploy.sagemaker.bodies import requests_of
 from packager.addons.deploy.sagemaker.clients import INVOKE_S, Clients, explained, is_missing
 from packager.addons.deploy.sagemaker.deployer import SageMakerDeployer
@@ -69,7 +70,8 @@ class LiveSageMaker(SageMakerDeployer):
         """Return what `apply` would do."""
         requests = self._checked(deployment, wanted)
         surplus = self._scaling().surplus(deployment.name, requests)
-        return (*self._changes(requests), *(one.change for one in surplus))
+        gone = map(_gone, self._surplus_adapters(deployment.name, requests, wanted))
+        return (*self._changes(requests), *(one.change for one in surplus), *gone)
 
     def apply(self, deployment: Deployment, wanted: SageMakerSpec) -> Applied:
         """Create or update what differs; an endpoint that failed is made again.
@@ -91,6 +93,7 @@ class LiveSageMaker(SageMakerDeployer):
             self._say(f"delete {one.change.resource} {one.change.name}")
             self._scaling().remove(name, one, scales=_scales(requests))
             done.append(one.change)
+        done += self._end_adapters(self._surplus_adapters(name, requests, wanted))
         return Applied(changes=tuple(done), address=f"endpoint {name}")
 
     def status(self, name: str, *, wait_s: float = 0.0) -> DeployStatus:
@@ -150,6 +153,7 @@ class LiveSageMaker(SageMakerDeployer):
                 self._refuse_foreign("InferenceComponent", component_name(name), component)
             done += self._scaling().stop(name, there)
             if component is not None:
+                done += self._end_adapters(self._adapters().of(name))
                 done.append(self._delete("InferenceComponent", component_name(name), component))
             done.append(self._delete("Endpoint", name, there))
         for kind in ("EndpointConfig", "Model"):
@@ -176,6 +180,28 @@ class LiveSageMaker(SageMakerDeployer):
         history = self._history()
         changes = history.roll_back(name, there, component, settle=lambda: self._settle(name))
         return Applied(changes=changes, address=f"endpoint {name}")
+
+    def _adapters(self) -> LiveAdapters:
+        return LiveAdapters(self._component_names, self._describe)
+
+    def _component_names(self, endpoint: str) -> list[str]:
+        with explained("ListInferenceComponents"):
+            pages = self._clients.of("sagemaker").get_paginator("list_inference_components")
+            return [
+                str(one["InferenceComponentName"])
+                for page in pages.paginate(EndpointNameEquals=endpoint)
+                for one in page["InferenceComponents"]
+            ]
+
+    def _surplus_adapters(
+        self, name: str, requests: Sequence[Request], wanted: SageMakerSpec
+    ) -> Mapping[str, Body]:
+        return self._adapters().surplus(name, requests) if wanted.components else {}
+
+    def _end_adapters(self, found: Mapping[str, Body]) -> Iterator[Change]:
+        for name, there in found.items():
+            self._refuse_foreign("InferenceComponent", name, there)
+            yield self._delete("InferenceComponent", name, there)
 
     def _history(self) -> History:
         return History(
@@ -264,9 +290,12 @@ class LiveSageMaker(SageMakerDeployer):
             return
         if request.resource == "InferenceComponent":
             self._settle(name)
+        if base := base_of(request.body):
+            self._settle(base, "InferenceComponent")
         if kind == "replace":
             there = self._describe(request.resource, request.name) or {}
             if request.resource == "Endpoint" and (own := self._component(name, there)):
+                tuple(self._end_adapters(self._adapters().of(name)))
                 self._delete("InferenceComponent", component_name(name), own)
             self._delete(request.resource, request.name, there)
         if kind == "update":
@@ -275,11 +304,11 @@ class LiveSageMaker(SageMakerDeployer):
         else:
             self._call(request.operation, **request.body)
 
-    def _settle(self, name: str) -> None:
-        """Wait until the endpoint is in service: the limits of its start are AWS's."""
+    def _settle(self, name: str, kind: str = "Endpoint") -> None:
+        """Wait until it is in service: the limits of its start are AWS's."""
         for pause_s in self._pauses():
-            there = self._describe("Endpoint", name) or {}
-            state = STATES.get(str(there.get("EndpointStatus")), "absent")
+            there = self._describe(kind, name) or {}
+            state = STATES.get(str(there.get(f"{kind}Status")), "absent")
             if state == "ready":
                 return
             if state in SETTLED:
@@ -381,6 +410,10 @@ class LiveSageMaker(SageMakerDeployer):
 
 
 _COMPARED = {"Endpoint": ("EndpointConfigName",), "InferenceComponent": ("Specification",)}
+
+
+def _gone(name: str) -> Change:
+    return Change(kind="delete", resource="InferenceComponent", name=name)
 
 
 def _scales(requests: Sequence[Request]) -> bool:

@@ -37,6 +37,8 @@ class SageMakerSpec:
     metrics: bool = False  # the server's own, scraped into CloudWatch
     components: bool = False  # an inference component, which shares its instances
     copies: int = 1  # of the component
+    adapters: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    # name → archive in S3, which the component's containers load
     update: Update = "all-at-once"
     wait_s: int = 60  # between the steps of an update
     alarms: tuple[str, ...] = ()  # of CloudWatch: an update rolls back when one rings

@@ -27,8 +27,10 @@ from packager.addons.server.sagemaker.optimization import image_output
 from packager.addons.server.sagemaker.settings import JobSettings
 from packager.addons.server.sagemaker.sources import is_argument
 from packager.addons.server.sagemaker.workloads import SPEC_FILE, WorkloadConfig
+from packager.core.adapters import check_adapter_name
 from packager.core.bench import BenchLoad, Metric
 from packager.core.documents import shorten
+from packager.core.errors import UsageError
 from packager.core.references import parse_bucket_place
 from packager.core.tuning import TunedCandidate, TuneReport
 from packager.estimate.performance.presets import Goal
@@ -69,11 +71,12 @@ def make_recommendation(
 ) -> NewJob:
     """Return the job of CreateAIRecommendationJob; raise `ValidationRefused`."""
     refuse(body, "OutputConfig.ModelPackageGroupIdentifier", "there is no registry of models")
-    refuse(body, "AdapterSource", "adapters are not measured")
+    refuse(body, "AdapterSource.ModelPackageArns", "there is no registry of models")
     _check_workload(workload)
     name = body["AIRecommendationJobName"]
     shared = (
         *("--model", _model_in(body, settings)),
+        *_adapters_in(body),
         *("--goal", _goal_in(body)),
         *_family_in(body),
         *("--workload-spec", f"{{job}}/{SPEC_FILE}"),
@@ -125,6 +128,7 @@ def describe_recommendation(
     """Return the answer of DescribeAIRecommendationJob; `found` is of stages that are complete."""
     body = job.asked.document
     echoed = ("InferenceSpecification", "OptimizeModel", "PerformanceTarget", "ComputeSpec")
+    echoed += ("AdapterSource",)
     return {
         **described(job, settings),
         "ModelSource": body["ModelSource"],
@@ -311,6 +315,23 @@ def _model_in(body: Mapping[str, Any], settings: JobSettings) -> str:
             hint="write s3://BUCKET/PREFIX/ of the model's files",
         )
     return place
+
+
+def _adapters_in(body: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the options of the adapters that are baked beside the model."""
+    for one in (body.get("AdapterSource") or {}).get("S3Uris") or ():
+        name, place = str(one["AdapterId"]), str(one["S3Uri"])
+        found = parse_bucket_place(place)
+        if found is None or not found.bucket or not is_argument(place):
+            raise ValidationRefused(
+                f"AdapterSource of {shorten(name, 63)}: {shorten(place, 200)} is not a place in S3",
+                hint="write s3://BUCKET/PREFIX/ of PEFT's files",
+            )
+        try:
+            check_adapter_name(name)
+        except UsageError as error:
+            raise ValidationRefused(f"AdapterSource: {error.message}") from error
+        yield from ("--adapter", f"{name}={place}")
 
 
 def _goal_in(body: Mapping[str, Any]) -> Goal:

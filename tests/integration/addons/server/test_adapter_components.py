@@ -7,6 +7,7 @@ import json
 import tarfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,21 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
+from packager.addons.deploy.sagemaker.adapters import read_adapters
+from packager.addons.deploy.sagemaker.bodies import requests_of
+from packager.addons.deploy.sagemaker.live import LiveSageMaker
+from packager.addons.deploy.sagemaker.spec import SageMakerSpec
 from packager.addons.server.endpoints.adapters import IN_CONTAINER
+from packager.core.errors import UsageError
 from tests.support.adapters import write_adapter
 from tests.support.buckets import bucket as bucket
 from tests.support.buckets import server as server
+from tests.support.deployments import ROLE, deployment
 from tests.support.doubles.endpoint_containers import FakeContainers
 from tests.support.doubles.s3 import Bucket
 from tests.support.hosting_server import Server, hosting, look_often, use_for_aws
 
 HEADER = "X-Amzn-SageMaker-Adapter-Identifier"
-ROLE = "arn:aws:iam::000000000000:role/packager"
 
 
 class Aws:
@@ -300,3 +306,50 @@ def wait_until(is_so: Callable[[], bool]) -> None:
     while not is_so():
         assert time.monotonic() < end
         time.sleep(0.02)
+
+
+def test_deploy_applies_adapters_beside_their_base_and_ends_others(
+    hosted: Server, containers: FakeContainers, bucket: Bucket, tmp_path: Path
+) -> None:
+    aws = Aws(hosted, bucket, tmp_path)
+    live = LiveSageMaker(poll_s=0.02)
+    one = deployment(image="tiny:1", instance=deployment().instance, env={"ADAPTERS": "1"})
+    wanted = SageMakerSpec(role_arn=ROLE, components=True, adapters={"sql": aws.archive("sql")})
+
+    first = live.apply(one, wanted)
+    assert [change.kind for change in first.changes] == ["create"] * 5
+    aws.settled(f"{one.name}-sql")
+    again = live.apply(one, wanted)
+    assert {change.kind for change in again.changes} == {"same"}
+    assert all(f"{one.name}-sql" in model.adapters for model in containers.servers.values())
+
+    other = replace(wanted, adapters={"law": aws.archive("law")})
+    assert [change.kind for change in live.diff(one, other)][-2:] == ["create", "delete"]
+    live.apply(one, other)
+    aws.settled(f"{one.name}-law")
+    wait_until(
+        lambda: all(
+            set(model.adapters) == {f"{one.name}-law"} for model in containers.servers.values()
+        )
+    )
+
+    ended = [change.name for change in live.delete(one.name)]
+    assert ended[:3] == [f"{one.name}-law", f"{one.name}-model", one.name]
+
+
+@pytest.mark.parametrize(
+    ("given", "components", "reason"),
+    [
+        (("sql=s3://b/a.tar.gz",), False, "add --components|has none"),
+        (("sql=s3://b/a/",), True, "no adapter component"),
+        (("sql=s3://b/a.tar.gz", "sql=s3://b/b.tar.gz"), True, "no adapter component"),
+        (("a_b=s3://b/a.tar.gz",), True, "cannot be an adapter's name"),
+        ((f"{'a' * 60}=s3://b/a.tar.gz",), True, "cannot be the name"),
+    ],
+)
+def test_deploy_refuses_adapters_that_aws_would(
+    given: tuple[str, ...], components: bool, reason: str
+) -> None:
+    with pytest.raises(UsageError, match=reason):
+        wanted = SageMakerSpec(role_arn=ROLE, components=components, adapters=read_adapters(given))
+        requests_of(deployment(), wanted)

@@ -55,6 +55,9 @@ class Account(LiveSageMaker):
     def _ours(self, *_: str) -> list[str]:
         return []
 
+    def _component_names(self, endpoint: str) -> list[str]:
+        return []
+
     @property
     def operations(self) -> list[str]:
         return [operation for operation, _ in self.sent]

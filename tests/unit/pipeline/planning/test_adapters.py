@@ -14,6 +14,7 @@ from packager.core.facts import Facts
 from packager.core.plan import Plan
 from packager.core.references import DirectoryReference
 from packager.models.local import LocalSource
+from packager.pipeline.planning.adapters import choose_adapters
 from packager.pipeline.planning.planner import make_plan
 from packager.pipeline.planning.services import PlannerServices
 from tests.support.adapters import TINY, read_adapter, tiny_modules, write_adapter
@@ -21,6 +22,7 @@ from tests.support.cases import cases_of
 from tests.support.doubles.containers import FAMILIES, with_traits
 from tests.support.headers import facts_of
 from tests.support.places import ROOT
+from tests.support.zoo import mixtral
 
 cases = cases_of(__file__)
 
@@ -134,6 +136,22 @@ def test_a_request_that_cannot_be_served_is_refused(
     with pytest.raises(PlanRejected) as rejected:
         planned(facts)
     assert code in {one.code for one in rejected.value.findings if one.severity == "error"}
+
+
+@pytest.mark.parametrize(
+    ("instance", "family", "is_refused"),
+    [("ml.c7i.4xlarge", "vllm", True), ("ml.p4d.24xlarge", "vllm", False)],
+)
+def test_processors_take_no_adapters_beside_experts(
+    tmp_path: Path, instance: str, family: str, is_refused: bool
+) -> None:
+    place = write_adapter(tmp_path / "sql", {"model.layers.0.self_attn.q_proj": (4096, 4096)})
+    found = facts_of(mixtral(), instance, family=family)
+
+    chosen = choose_adapters(replace(found, adapters=(read_adapter(place),)))
+
+    codes = {one.code for one in chosen.findings if one.severity == "error"}
+    assert codes == ({"adapters-unsupported"} if is_refused else set())
 
 
 def test_slots_are_part_of_the_weights_memory(tmp_path: Path) -> None:
