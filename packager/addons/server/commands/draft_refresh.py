@@ -145,6 +145,11 @@ def _show_plan(heads: HeadRefresh, output_format: str) -> None:
 
 def _demand(turn: Turn) -> None:
     """Raise for a turn whose head does not serve."""
+    if left := turn.results.get("roll-out", {}).get("left"):
+        raise SpeculationRejected(
+            f"the new head is not served: {left}",
+            hint="run it again: the next turn begins with what serves now",
+        )
     if turn.outcome == "kept":
         decision = turn.results["gate"]["decision"]
         raise SpeculationRejected(

@@ -104,7 +104,7 @@ class HeadRefresh:
             "build": lambda turn: work.build(turn.number, str(turn.results["train"]["head"])),
             "measure": lambda turn: work.measure(folder(turn), turn),
             "gate": lambda turn: work.gate(folder(turn)),
-            "roll-out": lambda turn: work.roll_out(str(turn.results["build"]["image"])),
+            "roll-out": work.roll_out,
             "watch": work.watch,
             "back": work.back,
         }

@@ -53,6 +53,8 @@ class Turn:
             return "waits"
         if "gate" in done and done["gate"].get("decision") != "yes":
             return "kept"
+        if done.get("roll-out", {}).get("left"):
+            return "kept"
         is_well = done.get("watch", {}).get("verdict") == "well"
         return "served" if is_well else ""
 

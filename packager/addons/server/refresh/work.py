@@ -142,8 +142,15 @@ class RefreshWork:
         told = {"before": before.document() if before else None}
         return {**verdict.document(), **told}
 
-    def roll_out(self, image: str) -> dict[str, Any]:
-        """Replace the servers; servers that do not answer are a verdict, and no failure."""
+    def roll_out(self, turn: Turn) -> dict[str, Any]:
+        """Replace the servers; servers that do not answer are a verdict, and no failure.
+
+        What somebody else has deployed since the turn began is left alone.
+        """
+        image, before = str(turn.results["build"]["image"]), str(turn.results["collect"]["image"])
+        now = self.projects.status(self.spec.name).image
+        if now not in (image, before):
+            return {"left": f"the project serves {now or 'nothing'} now, and not {before}"}
         try:
             self._deploy(image)
         except SmokeFailed as error:

@@ -44,7 +44,7 @@ def stage(name):
 
 names = ("collect", "train", "build", "measure", "gate", "roll-out", "watch", "back")
 work = SimpleNamespace(
-    say=lambda line: None, spec=SimpleNamespace(head=""),
+    say=lambda line: None, spec=SimpleNamespace(head="", drift=None),
     **{name.replace("-", "_"): stage(name) for name in names},
 )
 print(HeadRefresh(journal=RefreshJournal(folder), work=work).run().outcome)

@@ -40,9 +40,11 @@ def compared(
         servers=HeadServers(old=old, new=new, plain=plain),
         prompts=PromptSet(questions=questions, groups=("a", "a", "general")),
         concurrency=2,
-        opener=Opener(connect=lambda: None, deadline_s=60, connections=4, on_progress=str),
+        opener=Opener(
+            connect=lambda: None, deadline_s=60, connections=4, on_progress=lambda _: None
+        ),
         together=together,
-        on_progress=str,
+        on_progress=lambda _: None,
     )
     return compare_heads(work, rounds, folder)
 

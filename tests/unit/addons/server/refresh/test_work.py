@@ -74,7 +74,10 @@ def work_of(
 
 
 APPLY = ("deploy", "compose", "apply", "docker:tiny:1", "--name", "tiny", "--wait", "--port", "9")
-BEFORE = Turn(number=2, results={"collect": {"image": "tiny:1", "id": "sha256:old"}})
+BEFORE = Turn(
+    number=2, results={"collect": {"enough": True, "image": "tiny:1", "id": "sha256:old"}}
+)
+BUILT = Turn(number=2, results={**BEFORE.results, "build": {"image": "tiny:head-2"}})
 
 
 def test_the_very_image_before_serves_again_whatever_has_its_name_now(
@@ -91,11 +94,26 @@ def test_the_very_image_before_serves_again_whatever_has_its_name_now(
 
 def test_servers_that_do_not_answer_are_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
     work = work_of(monkeypatch, [], failure=SmokeFailed("it ended"))
-    rolled = work.roll_out("tiny:head-2")
+    rolled = work.roll_out(BUILT)
     assert rolled == {"failed": "it ended", "at_s": 100.0}
 
     turn = Turn(number=2, results={"roll-out": rolled, "gate": {}})
     assert work.watch(turn) == {"verdict": "worse", "reason": "it ended"}
+
+
+def test_what_somebody_else_deployed_meanwhile_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ran: list[tuple[str, ...]] = []
+    work = work_of(monkeypatch, ran)
+    other = SimpleNamespace(state="ready", address="", image="another:1")
+    object.__setattr__(work, "projects", SimpleNamespace(status=lambda _: other))
+
+    told = work.roll_out(BUILT)
+
+    assert "serves another:1 now" in told["left"]
+    assert ran == []
+    assert Turn(number=2, results={**BUILT.results, "roll-out": told}).outcome == "kept"
 
 
 def test_a_watch_goes_on_where_it_was_after_a_kill(monkeypatch: pytest.MonkeyPatch) -> None:
