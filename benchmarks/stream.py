@@ -1,11 +1,11 @@
 """Quantizing while pushing, against quantizing and then pushing, and against a push alone.
 
-    python benchmarks/stream.py [--gb 8] [--rounds 1] [--large-gb 64]
+    python benchmarks/stream.py [--gb 8] [--rounds 1] [--large-gb 64] [--tensor-gb 20]
 
 One Llama with random weights, from a directory into a registry that keeps nothing: as it is, by the
 stream with each method, and by the tool with FP8, in turn and each with nothing known before.  Then
-weights of holes, larger than memory, by the stream alone.  The last line of stdout is one JSON
-object with every figure.
+weights of holes, larger than memory, and one such tensor, by the stream alone.  A size of 0 leaves
+either out.  The last line of stdout is one JSON object with every figure.
 """
 
 from __future__ import annotations
@@ -35,14 +35,16 @@ TARGETS = {
     "cpu_over_push": 6.0,
     "peak_rss_mb": 1024.0,
     "large_rss_mb": 1024.0,
+    "tensor_rss_mb": 1024.0,
     "written_mb": 5.0,  # state and record; no weights
 }
+HOLES = {"large": 8, "tensor": 1}  # and how many files they are in, each of one tensor
 WRITE = (
     "import sys; sys.path.insert(0, sys.argv.pop(1)); "
     "from pathlib import Path; from bf16_model import *; "
     "place, size, like = Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]); "
     "write_servable_model(place, total_bytes=size, like=like) if len(sys.argv) < 5 "
-    "else write_model(place, total_bytes=size, shards=8, sparse=True)"
+    "else write_model(place, total_bytes=size, shards=int(sys.argv[4]), sparse=True)"
 )
 
 
@@ -52,6 +54,7 @@ def main() -> int:
     parser.add_argument("--gb", type=float, default=8.0, help="size of the weights (decimal GB)")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--large-gb", type=float, default=64.0, help="weights made of holes")
+    parser.add_argument("--tensor-gb", type=float, default=20.0, help="one tensor made of a hole")
     parser.add_argument("--work", type=Path, help="where to work (default: a new directory)")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="packager-bench-", dir=arguments.work) as work:
@@ -72,9 +75,12 @@ def measure(work: Path, arguments: argparse.Namespace) -> dict[str, object]:
                 run = build(state, model, name, f"{host}/model:{number}", pid)
                 runs.setdefault(name, []).append(run)
                 say(f"{name}: {run.wall_s:.1f} s, {run.cpu_s:.1f} s of processors")
-        if arguments.large_gb:
-            large = write(work / "large", arguments.large_gb, "sparse")
-            runs["large"] = [build(work / "state-large", large, FIRST, f"{host}/large:1", pid)]
+        for name, files in HOLES.items():
+            if size := getattr(arguments, f"{name}_gb"):
+                holes = write(work / name, size, str(files))
+                run = build(work / f"state-{name}", holes, FIRST, f"{host}/{name}:1", pid)
+                runs[name] = [run]
+                say(f"{size} GB of holes in {files} files: {run.wall_s:.1f} s")
     return report(arguments, runs)
 
 
@@ -112,11 +118,11 @@ def report(arguments: argparse.Namespace, runs: dict[str, list[Run]]) -> dict[st
         "peak_rss_mb": max(run.peak_rss_bytes for run in own) / 1e6,
         "written_mb": max(run.written_bytes for run in own) / 1e6,
     }
-    if "large" in runs:
-        figures["large_rss_mb"] = runs["large"][0].peak_rss_bytes / 1e6
+    for name in HOLES.keys() & runs.keys():
+        figures[f"{name}_rss_mb"] = runs[name][0].peak_rss_bytes / 1e6
     print(f"{'':24}{'wall s':>9}{'CPU s':>9}{'CPU/push':>10}{'ns/byte':>9}{'peak MB':>9}")
     for name in runs:
-        size = (arguments.large_gb if name == "large" else arguments.gb) * 1e9
+        size = getattr(arguments, f"{name}_gb" if name in HOLES else "gb") * 1e9
         peak = max(run.peak_rss_bytes for run in runs[name]) / 1e6
         each = cpu[name] / size * 1e9
         print(

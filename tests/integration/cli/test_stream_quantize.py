@@ -193,7 +193,11 @@ def test_what_the_stream_cannot_do_is_refused_when_planning(remote: Remote, mode
     refused = remote.run("plan", *measured, "--quantizer", "stream", status=3)
 
     assert "the method looks at texts" in static.out + static.err
+    mixed = (*place, *FP8, "--quantize-layer", "re:.*mlp.*=rtn", "--quantizer", "stream")
+    parts = remote.run("plan", *mixed, status=3)
+
     assert "what it costs is to be measured" in refused.out + refused.err
+    assert "gives parts of the model schemes of their own" in parts.out + parts.err
 
 
 def test_the_tool_does_what_the_stream_cannot_and_what_it_is_asked_to(

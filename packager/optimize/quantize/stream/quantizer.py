@@ -57,6 +57,11 @@ class StreamQuantizer(Quantizer):
             name: self._worker.methods[name] for name in METHODS
         }
 
+    @property
+    def mixable(self) -> frozenset[str]:
+        """Return the tool's: parts with schemes of their own are refused with that reason."""
+        return self._worker.mixable
+
     def check(self, facts: Facts, plan: Plan) -> Iterable[Finding]:
         """Yield what the tool's quantizer finds, and why the stream cannot do it."""
         yield from self._worker.check(facts, plan)
