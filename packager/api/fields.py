@@ -112,6 +112,7 @@ class BenchFields(SentFields, total=False):
     output_tokens: int | None
     turns: int | None
     tools: bool | None
+    images: str | None
     request_template: str | None
     response_field: str | None
 

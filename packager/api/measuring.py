@@ -152,7 +152,7 @@ def tune(
     limits = {"ttft_ms": given.get("ttft_limit_ms"), "tpot_ms": given.get("tpot_limit_ms")}
     sent = {name: given.pop(name) for name in [*given] if name in _SENT}
     load = take_options(BenchOptions, sent | limits)
-    spec = take_options(RequestSpec, sent | {"workload": workload})
+    spec = take_options(RequestSpec, sent | {"workload": workload, "images": given.get("images")})
     request = make_api_request(model, instance, given, texts_of(output))
     work = make_work(
         request,

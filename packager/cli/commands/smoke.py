@@ -13,6 +13,7 @@ from packager.cli.serving.smoke import smoke as run_smoke
 from packager.cli.shared_options import format_option
 from packager.cli.terminal import note, print_json, print_line, print_lines
 from packager.core.events import ignore
+from packager.core.pictures import parse_images
 from packager.core.text import quoted_lines
 from packager.images.docker_engine import connect_engine
 
@@ -50,6 +51,12 @@ from packager.images.docker_engine import connect_engine
     metavar="NAME",
     help="Adapter that must answer, too; those that the server lists must without it. Repeatable.",
 )
+@click.option(
+    "--images",
+    default="",
+    metavar="NxWxH",
+    help="Also ask about pictures made here: how many, width and height, such as 1x224x224.",
+)
 @env_option
 @format_option
 def smoke(
@@ -58,6 +65,7 @@ def smoke(
     max_tokens: int,
     deadline_s: float,
     adapters: tuple[str, ...],
+    images: str,
     env: tuple[str, ...],
     output_format: str,
 ) -> None:
@@ -72,6 +80,8 @@ def smoke(
     packager smoke tiny-llama:1
     """
     environment = container_environment(env)
+    if images:
+        parse_images(images)
     result = run_smoke(
         connect_engine(without="or ask `packager doctor`"),
         image,
@@ -81,6 +91,7 @@ def smoke(
         on_progress=_say if output_format == "text" else ignore,
         env=environment,
         adapters=adapters,
+        images=images,
     )
     if output_format == "json":
         print_json(asdict(result))

@@ -20,8 +20,10 @@ from packager.cli.serving.adapters import AdapterProof, listed_adapters, prove_a
 from packager.cli.serving.containers import log_of, running, wait_for_ping
 from packager.core.documents import MAX_BYTES, NotStrict, field, parse_json, parse_object, shorten
 from packager.core.errors import SmokeFailed
+from packager.core.pictures import with_pictures
 from packager.core.remote.pools import timely
 
+SEEN = "What is in the picture?"
 PROMPT = "What does loads in the json module do?"  # the default prompt
 _REQUEST_TIMEOUT_S = 300.0
 _SAID = ("content", "reasoning", "reasoning_content")
@@ -68,9 +70,11 @@ def smoke(
     on_progress: Callable[[str], None],
     env: Mapping[str, str] | None = None,
     adapters: tuple[str, ...] = (),
+    images: str = "",
 ) -> SmokeResult:
     """Run `image`, ask it for one token, then in OpenAI's and in LMI's words; stop it.
 
+    `images`, such as `1x224x224`, are pictures of a question of their own.
     Every adapter that the server lists, and each of `adapters`, must answer otherwise than the
     base.  Raises `SmokeFailed` with the end of the container's log.
     """
@@ -86,6 +90,7 @@ def smoke(
             answers = (
                 _ask_chat(http, url, model, prompt, max_tokens),
                 _ask_invocations(http, url, prompt, max_tokens),
+                *([_ask_chat(http, url, model, SEEN, max_tokens, images)] if images else ()),
             )
             proofs = _prove_adapters(http, url, model, adapters)
         except SmokeFailed as error:
@@ -188,21 +193,22 @@ def _model_name(http: urllib3.PoolManager, url: str) -> str:
 
 
 def _ask_chat(
-    http: urllib3.PoolManager, url: str, model: str, prompt: str, max_tokens: int
+    http: urllib3.PoolManager, url: str, model: str, prompt: str, max_tokens: int, images: str = ""
 ) -> SmokeAnswer:
-    body = {
+    body: dict[str, Any] = {
         "model": model,
         "messages": [{"role": "user", "content": prompt}],
         "max_tokens": max_tokens,
         "temperature": 0,
     }
+    body = with_pictures(body, images, "smoke") if images else body
     document, seconds = _post(http, f"{url}/v1/chat/completions", body)
     choices = field(document, "choices", list)
     message = field(choices[0] if choices else None, "message", dict, "choices[0]")
     # A model that reasons may reach the limit before its answer begins.
     name = next((name for name in _SAID if message.get(name) is not None), "")
     return SmokeAnswer(
-        endpoint="/v1/chat/completions",
+        endpoint="/v1/chat/completions" + (f" with {images}" if images else ""),
         text=field(message, name, str, "message") if name else "",
         tokens=field(field(document, "usage", dict), "completion_tokens", int, "usage"),
         seconds=seconds,

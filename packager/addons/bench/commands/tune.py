@@ -226,7 +226,12 @@ def _take_work(request_file: Path | None, asked: TuneOptions, given: dict[str, A
     }
     sent = {name: given.pop(name) for name in _OF_REQUESTS}
     loads = Loads(
-        spec=take_fields(RequestSpec, sent, workload=given["workload"] or "questions"),
+        spec=take_fields(
+            RequestSpec,
+            sent,
+            workload=given["workload"] or "questions",
+            images=given["images"] or "",
+        ),
         load=take_fields(LoadAsked, given),
         env=container_environment(given.pop("env")),
         deadline_s=given.pop("deadline_s"),

@@ -18,6 +18,7 @@ from packager.addons.bench.load.template import RequestTemplate, parse_template
 from packager.core.documents import NotStrict, parse_json
 from packager.core.errors import UsageError
 from packager.core.fields import CommandOption
+from packager.core.pictures import parse_images
 from packager.core.workload import LONGEST, QUESTIONS, Workload
 
 EndpointKind = Literal["chat", "completions", "invocations"]
@@ -95,6 +96,14 @@ class RequestSpec:
     tools: Annotated[
         bool | None, Field(description="describe tools to the model in every request")
     ] = None
+    images: Annotated[
+        str,
+        Field(
+            description="pictures in each request, made here: how many, and their width and "
+            "height, such as `1x1024x1024`"
+        ),
+        CommandOption(metavar="NxWxH"),
+    ] = ""
     stream: Annotated[
         bool | None, Field(description="have answers streamed, which timing of tokens needs")
     ] = None
@@ -136,6 +145,7 @@ class RequestShape:
     turns: int = 1
     documents: int = 0  # texts in the prompt that the question is about
     tools: bool = False
+    images: str = ""  # `1x1024x1024`, in the last turn
     stream: bool = True
     exact_output: bool = False  # requests set the engine's `ignore_eos`
     temperature: float = 0.0
@@ -208,6 +218,7 @@ def settle(
         turns=form.turns if spec.turns is None else spec.turns,
         documents=form.documents,
         tools=form.tools if spec.tools is None else spec.tools,
+        images=spec.images,
         stream=form.stream if spec.stream is None else spec.stream,
         exact_output=forces_length and not (spec.data or spec.request_template)
         if spec.ignore_eos is None
@@ -271,8 +282,10 @@ def _check_data(spec: RequestSpec) -> None:
 def _check(shape: RequestShape, spec: RequestSpec) -> None:
     """Refuse what the endpoint or the lengths have no room for."""
     _check_template(shape, spec)
-    if shape.endpoint == "completions" and (shape.turns > 1 or shape.tools):
-        what = "turns" if shape.turns > 1 else "tools"
+    if shape.images:
+        parse_images(shape.images)
+    if shape.endpoint == "completions" and (shape.turns > 1 or shape.tools or shape.images):
+        what = "turns" if shape.turns > 1 else "tools" if shape.tools else "pictures"
         raise UsageError(
             f"the endpoint completions takes one text, without {what}",
             hint=f"--endpoint chat, or leave the {what} out",
@@ -300,7 +313,12 @@ def _check_template(shape: RequestShape, spec: RequestSpec) -> None:
             "a request template prints bodies for /invocations, not completions",
             hint="leave --endpoint out",
         )
-    parts = {"turns": shape.turns > 1, "tools": shape.tools, "a shared prompt": shape.prefix_tokens}
+    parts = {
+        "turns": shape.turns > 1,
+        "tools": shape.tools,
+        "pictures": bool(shape.images),
+        "a shared prompt": shape.prefix_tokens,
+    }
     for what, has in parts.items():
         if has:
             raise UsageError(

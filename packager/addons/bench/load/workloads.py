@@ -21,6 +21,7 @@ from packager.addons.bench.load.tokenizer import TokenCounter, TokenizerFailed
 from packager.addons.bench.load.tools import TOOLS
 from packager.addons.bench.load.values import LoadRequest
 from packager.core.errors import ModelRefused, UsageError
+from packager.core.pictures import with_pictures
 from packager.core.probes import has_prompt, probe_request, prompt_end
 from packager.core.samples import Sample
 from packager.core.workload import estimate_tokens
@@ -174,7 +175,7 @@ def _made(
     own_count = None if source.counter is None or failed else tokens + source.template_tokens
     request = LoadRequest(
         endpoint=PATHS[shape.endpoint],
-        body=_body(source, _texts_body(shape, turns), answer),
+        body=_seen(shape, _body(source, _texts_body(shape, turns), answer), key),
         shown=prompt_end(turns[-1].said.text),
         template=shape.template,
         input_tokens=own_count,
@@ -235,6 +236,13 @@ def _tools(shape: RequestShape, writer: TextWriter) -> Iterator[Mapping[str, Any
         yield tool
 
 
+def _seen(shape: RequestShape, body: dict[str, Any], key: tuple[object, ...]) -> dict[str, Any]:
+    """Return the body with the pictures of the shape, where it has some."""
+    if not shape.images or "messages" not in body:
+        return body
+    return with_pictures(body, shape.images, shape.seed, *key)
+
+
 def _body(source: RequestSource, texts: Mapping[str, Any], answer: int) -> dict[str, Any]:
     """Return the body of a request: OpenAI's, or what the template prints of its text."""
     shape = source.shape
@@ -269,10 +277,10 @@ def _own_requests(source: RequestSource, skip: int) -> Iterator[LoadRequest]:
     """Yield the user's requests in an order that depends on the seed."""
     order = shuffled(draws("samples", source.shape.seed), source.samples)
     for number in itertools.count(skip):
-        yield _own_request(source, order[number % len(order)])
+        yield _own_request(source, order[number % len(order)], number)
 
 
-def _own_request(source: RequestSource, sample: Sample) -> LoadRequest:
+def _own_request(source: RequestSource, sample: Sample, number: int) -> LoadRequest:
     shape = source.shape
     answer = sample.messages[-1].content if sample.messages and sample.answered else None
     answer = answer or sample.completion
@@ -291,7 +299,7 @@ def _own_request(source: RequestSource, sample: Sample) -> LoadRequest:
     text = {name: asked.body[name] for name in _PROMPTED if name in asked.body}
     return LoadRequest(
         endpoint=PATHS["invocations"] if shape.endpoint == "invocations" else asked.endpoint,
-        body=_body(source, text, answer_tokens),
+        body=_seen(shape, _body(source, text, answer_tokens), (number,)),
         shown=asked.shown,
         template=shape.template,
         input_tokens=tokens,

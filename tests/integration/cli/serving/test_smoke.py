@@ -72,6 +72,26 @@ def test_a_container_that_answers_is_removed(server: JsonServer) -> None:
     assert (len(engine.removed), engine.there) == (1, {})
 
 
+def test_a_model_that_sees_is_asked_about_a_picture(server: JsonServer) -> None:
+    result = smoke(
+        Engine(server.port),
+        "i:1",
+        prompt="p",
+        max_tokens=4,
+        deadline_s=60.0,
+        on_progress=lambda line: None,
+        images="2x16x8",
+    )
+
+    assert [answer.endpoint for answer in result.answers][-1] == (
+        "/v1/chat/completions with 2x16x8"
+    )
+    asked = [body for path, body in server.asked if path == "/v1/chat/completions"]
+    *pictures, words = asked[-1]["messages"][-1]["content"]
+    assert words["text"] == "What is in the picture?"
+    assert [one["image_url"]["url"][:22] for one in pictures] == 2 * ["data:image/png;base64,"]
+
+
 @cases("other_forms")
 def test_an_answer_of_another_form_fails(server: JsonServer, path: str, answer: str) -> None:
     server.answers[path] = (200, json.loads(answer))
