@@ -85,8 +85,7 @@ def _make_profile(same: SameModel) -> tuple[ModelProfile, tuple[Finding, ...]]:
     findings += dtype_findings
     cache = read_cache(config, row, numbers)
     head = frozenset(tensor.name for tensor in _read_head(same).tensors)
-    routers = find_routers(model.tensors)
-    sums = add_up(model.tensors, head, numbers["layers"], quantization, routers)
+    sums = add_up(model.tensors, head, numbers["layers"], quantization, find_routers(model.tensors))
     findings += _disagreements(config, row, numbers, model.tensors, sums)
     experts = read_experts(config, row, has_weights=sums.expert_bytes > 0)
     unknown = (
@@ -94,8 +93,6 @@ def _make_profile(same: SameModel) -> tuple[ModelProfile, tuple[Finding, ...]]:
         *_unknown_cache(cache, config.types),
         *_unclear_experts(experts, sums),
     )
-
-    tower = read_tower(model.config)
     parameters = sums.parameters or 0
     profile = ModelProfile(
         architecture=name,
@@ -131,9 +128,6 @@ def _make_profile(same: SameModel) -> tuple[ModelProfile, tuple[Finding, ...]]:
         linear_parameters=0 if quantization.method else sums.linear_parameters,
         outside_bytes=sums.outside_bytes,
         tower_bytes=sums.tower_bytes,
-        tower_patch_bytes=tower.patch_bytes,
-        tower_patches=tower.patches,
-        tower_attention=tower.attention_size,
         expert_bytes=sums.expert_bytes,
         unserved_bytes=sums.unserved_bytes,
         model_type=_model_type(model.config),
@@ -142,7 +136,19 @@ def _make_profile(same: SameModel) -> tuple[ModelProfile, tuple[Finding, ...]]:
     )
     of_config = (*config.findings, *name_findings, *_untyped(model.config))
     found = (*of_config, *unknown, *findings, *of_pooling)
-    return (profile if pooling is None else _pooled(profile, pooling, model)), found
+    seeing = _with_tower(profile, model.config)
+    return (seeing if pooling is None else _pooled(seeing, pooling, model)), found
+
+
+def _with_tower(profile: ModelProfile, config: Mapping[str, Any]) -> ModelProfile:
+    """Return the profile with the numbers of what reads images beside the model."""
+    tower = read_tower(config)
+    return replace(
+        profile,
+        tower_patch_bytes=tower.patch_bytes,
+        tower_patches=tower.patches,
+        tower_attention=tower.attention_size,
+    )
 
 
 def _pooled(profile: ModelProfile, pooling: Pooling, model: ModelFiles) -> ModelProfile:
