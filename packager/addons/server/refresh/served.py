@@ -17,7 +17,7 @@ from packager.core.strict_models import StrictDocument
 _FIRST, _EACH = "vllm:time_to_first_token_seconds", "vllm:inter_token_latency_seconds"
 _EACH_BEFORE = "vllm:time_per_output_token_seconds"  # its name in earlier versions
 _ANSWERS = "http_requests_total"
-_Z = 1.96  # of 95 %
+_Z = 3.0  # deviations: a watch looks again and again
 _ERRORS = 3  # fewer are chance
 
 WatchVerdict = Literal["goes on", "well", "worse"]
@@ -117,8 +117,9 @@ def _worse(old: ServedFigures | None, new: ServedFigures, rules: WatchRules) -> 
     if old is None or new.requests < rules.requests or old.requests < rules.requests:
         return ""
     if old.length is not None and new.length is not None:
-        high = new.length + _Z * new.spread / math.sqrt(new.drafts)
-        if high < old.length:
+        # Drafts of one answer depend on each other: no more is known than by its requests.
+        variance = old.spread**2 / old.requests + new.spread**2 / new.requests
+        if old.length - new.length > _Z * math.sqrt(variance):
             return f"{new.length:.2f} tokens are accepted, {old.length:.2f} before"
     for name, was, now in (
         ("the first token", old.first_p95_s, new.first_p95_s),
