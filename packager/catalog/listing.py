@@ -6,7 +6,7 @@ Every record of catalog data ends with `source` and `date`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from packager.catalog.prices import price_of, prices
 from packager.catalog.registries import registries
 from packager.catalog.served_architectures import (
     GENERATIVE,
+    POOLED,
     kind_of,
     listed_architectures,
     listing_engines,
@@ -95,7 +96,7 @@ def list_architectures(own: UserCatalog, wanted: Filter) -> list[Record]:  # noq
         {
             "architecture": name,
             "kind": kind_of(name),
-            "planned": kind_of(name) in GENERATIVE,
+            "planned": kind_of(name) in (*GENERATIVE, *POOLED),
             **{engine: versions_words(engine, name) for engine in listing_engines()},
             "source": "vLLM models/registry.py, SGLang models/*.py",
             "date": read_on(),
@@ -104,11 +105,15 @@ def list_architectures(own: UserCatalog, wanted: Filter) -> list[Record]:  # noq
     ]
 
 
-def list_served(own: UserCatalog, wanted: Filter) -> list[Record]:  # noqa: ARG001
+def list_served(
+    own: UserCatalog,
+    wanted: Filter,  # noqa: ARG001
+    pools: Callable[[ContainerFacts], bool] = lambda _image: False,
+) -> list[Record]:
     """Return one record per kind of model: which families serve it, on devices and processors.
 
-    Engines without a list of classes, and those on Neuron, serve texts alone, as far as the catalog
-    knows.
+    `pools` says which images serve models that give vectors or scores.  Engines without a list of
+    classes, and those on Neuron, serve texts alone, as far as the catalog knows.
     """
     kinds: dict[str, int] = {}
     for name in listed_architectures():
@@ -119,7 +124,7 @@ def list_served(own: UserCatalog, wanted: Filter) -> list[Record]:  # noqa: ARG0
         {
             "kind": kind,
             "classes": count,
-            **{device: _serving(kind, device, images) for device in DEVICES},
+            **{device: _serving(kind, device, images, pools) for device in DEVICES},
             "source": "vLLM models/registry.py, SGLang models/*.py; containers/serving/images.toml",
             "date": read_on(),
         }
@@ -128,21 +133,29 @@ def list_served(own: UserCatalog, wanted: Filter) -> list[Record]:  # noqa: ARG0
     ]
 
 
-def _serving(kind: str, device: str, images: Iterable[ContainerFacts]) -> str:
+def _serving(
+    kind: str,
+    device: str,
+    images: Iterable[ContainerFacts],
+    pools: Callable[[ContainerFacts], bool],
+) -> str:
     """Return the families that serve a kind there, and the processors that images are for."""
-    if kind not in GENERATIVE:
+    if kind not in (*GENERATIVE, *POOLED):
         return "refused"
-    of_device = () if device == "neuron" and kind != "text" else images
-    usable = [one for one in of_device if one.kind == device and _has_kind(one.engine, kind)]
+    usable = [one for one in images if one.kind == device and _has_kind(one, kind, pools)]
     families = ", ".join(dict.fromkeys(one.family for one in usable))
     platforms = {name.rpartition("/")[2] for one in usable for name in one.platforms}
     return f"{families} ({', '.join(sorted(platforms))})" if usable else ""
 
 
-def _has_kind(engine: str, kind: str) -> bool:
-    if engine not in listing_engines():
-        return kind == "text"
-    return any(kind_of(name) == kind for name in listed_architectures(engine))
+def _has_kind(image: ContainerFacts, kind: str, pools: Callable[[ContainerFacts], bool]) -> bool:
+    if kind == "text":
+        return True
+    if image.kind == "neuron" or image.engine not in listing_engines():
+        return False
+    if kind in POOLED and not pools(image):
+        return False
+    return any(kind_of(name) == kind for name in listed_architectures(image.engine))
 
 
 def list_drafts(own: UserCatalog, wanted: Filter) -> list[Record]:  # noqa: ARG001

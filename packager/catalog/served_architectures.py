@@ -40,6 +40,7 @@ Kind = Literal[
     "",
 ]
 GENERATIVE = ("text", "multimodal")
+POOLED = ("embedding", "classifier")  # that give vectors or scores
 
 # Classes whose name says more than the lists of engines, which have two kinds of pooling models.
 FIRST: tuple[tuple[re.Pattern[str], Kind], ...] = (

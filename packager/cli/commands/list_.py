@@ -21,6 +21,7 @@ from packager.cli.plugins.tables import FAMILIES, TABLES
 from packager.cli.shared_options import catalog_option, format_option_of
 from packager.cli.terminal import print_result, print_text
 from packager.core.errors import UsageError
+from packager.core.facts import ContainerFacts
 from packager.core.reports.report import Report, Words, one_section, plain_table
 from packager.core.text import escape
 from packager.core.user_catalog import UserCatalog
@@ -32,7 +33,7 @@ _CATALOG: Mapping[str, Callable[[UserCatalog, Filter], list[Record]]] = {
     "accelerators": listing.list_accelerators,
     "models": listing.list_models,
     "architectures": listing.list_architectures,
-    "served": listing.list_served,
+    "served": lambda own, wanted: listing.list_served(own, wanted, _pools),
     "drafts": listing.list_drafts,
     "containers": listing.list_containers,
     "techniques": listing.list_techniques,
@@ -83,6 +84,11 @@ _FILTERS = {
     "registries": set(),
     "load-formats": {"device"},
 }
+
+
+def _pools(image: ContainerFacts) -> bool:
+    """Return whether a family's image serves models that give vectors or scores."""
+    return bool(FAMILIES.find(image.family).make().traits(image).pools)
 
 
 @click.command("list")

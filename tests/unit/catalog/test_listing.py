@@ -193,6 +193,10 @@ def test_what_is_served_is_listed_by_kind_device_and_processor() -> None:
     assert "tgi" not in rows["multimodal"]["nvidia"]
     assert rows["multimodal"]["neuron"] == ""
     assert rows["speech"]["nvidia"] == "refused"
+    assert rows["embedding"]["cpu"] == ""
+    pooled = listing.list_served(UserCatalog(), Filter(), lambda image: image.kind == "cpu")
+    [embedding] = [one for one in pooled if one["kind"] == "embedding"]
+    assert (embedding["cpu"], embedding["nvidia"]) == ("vllm (amd64, arm64)", "")
     assert "draft" not in rows
 
 
@@ -204,7 +208,7 @@ def test_architectures_are_listed_with_the_versions_that_have_them() -> None:
     assert found["BambaForCausalLM"]["vllm"] == "0.7.3-0.23.0"
     assert found["Qwen3_5ForConditionalGeneration"]["sglang"] == "0.5.9-"
     assert found["LlamaForCausalLM"]["vllm"] == "all"
-    assert (found["BertModel"]["kind"], found["BertModel"]["planned"]) == ("embedding", False)
+    assert (found["BertModel"]["kind"], found["BertModel"]["planned"]) == ("embedding", True)
     assert all(one["source"] and one["date"] for one in found.values())
 
 
