@@ -16,10 +16,12 @@ from packager.core.image import FileRange, Inline, RemoteRange
 from packager.core.model import ModelFile, ModelFiles, ModelRef, TensorInfo
 from packager.images.reshard import weights_index
 from packager.models.adapters.read import load_adapter
+from packager.models.architectures.pooling import JUDGES
 from packager.models.chat import (
     PROCESSORS,
     TEMPLATES,
     TOKENIZER,
+    ReadHead,
     read_chat_template,
     read_picture_settings,
 )
@@ -79,10 +81,7 @@ def load_model(
     check_distinct(choice.small + choice.candidates)
     refuse_incomplete(choice, is_draft=is_draft)
 
-    wanted = (*READ, *TEMPLATES, *PROCESSORS)
-    small = fetch(
-        tuple(path for path in choice.small if not for_plan or path in wanted or is_wanted(path))
-    )
+    small = fetch(tuple(path for path in choice.small if not for_plan or _is_read(path)))
     for path, found in small.items():
         if path.endswith(".safetensors"):
             read_shard(found)  # of an adapter, or of a module
@@ -107,7 +106,6 @@ def load_model(
             return headers.beginning(path, length)
         return b""
 
-    sizes = {path: listing[path].size for path in choice.small}
     return ModelFiles(
         ref=ref,
         files=tuple(
@@ -126,9 +124,21 @@ def load_model(
         chat_template=None if is_draft else read_chat_template(small, tokenizer, read_head),
         picture_settings=MappingProxyType({} if is_draft else dict(read_picture_settings(small))),
         tokenizer_longest=_longest(tokenizer),
-        modules=None if is_draft else read_modules(small, sizes),
-        stated_task="" if is_draft else read_card(read_head(CARD, MAX_CARD_BYTES)).task,
+        modules=None if is_draft else read_modules(small, listing),
+        stated_task=_stated_task(config, read_head),
     )
+
+
+def _is_read(path: str) -> bool:
+    """Return whether a plan reads a file."""
+    return path in (*READ, *TEMPLATES, *PROCESSORS) or is_wanted(path)
+
+
+def _stated_task(config: Mapping[str, Any], read_head: ReadHead) -> str:
+    """Return the task of the model card where the class leaves it open; "" of others, unread."""
+    names = config.get("architectures")
+    is_open = isinstance(names, list) and names and names[0] in tuple(JUDGES)
+    return read_card(read_head(CARD, MAX_CARD_BYTES)).task if is_open else ""
 
 
 def _longest(tokenizer: Mapping[str, Any]) -> int:

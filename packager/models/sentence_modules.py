@@ -15,7 +15,7 @@ from packager.core.documents import NotStrict, parse_json, parse_object, shorten
 from packager.core.pooling import SentenceModules
 from packager.models.contents import readable
 from packager.models.refusals import Incomplete, broken_json
-from packager.models.rules import MODULE, MODULES, SINGLE
+from packager.models.rules import MODULE, MODULES, SINGLE, ListedModelFile
 from packager.models.walk import Found
 
 SETTINGS = "config_sentence_transformers.json"
@@ -37,10 +37,12 @@ def is_wanted(path: str) -> bool:
     return name in (MODULES, SETTINGS) or bool(LENGTHS.fullmatch(name))
 
 
-def read_modules(small: Mapping[str, Found], sizes: Mapping[str, int]) -> SentenceModules | None:
+def read_modules(
+    small: Mapping[str, Found], listing: Mapping[str, ListedModelFile]
+) -> SentenceModules | None:
     """Read what the files state; None without `modules.json`.
 
-    `sizes` are those of every packaged file: weights of modules are not read.
+    Of weights of modules the size counts, as `listing` has it.
     """
     if MODULES not in small:
         return None
@@ -58,7 +60,7 @@ def read_modules(small: Mapping[str, Found], sizes: Mapping[str, int]) -> Senten
             pooled += _modes(config)
         elif name == "Dense":
             projections.append((_count(config, "in_features"), _count(config, "out_features")))
-            weights += _weights_of(folder, sizes)
+            weights += _weights_of(folder, listing)
         elif name == "LogitScore":
             judged = (_count(config, "true_token_id"), _count(config, "false_token_id"))
     settings = _object(small, SETTINGS) if SETTINGS in small else {}
@@ -110,15 +112,15 @@ def _modes(config: Mapping[str, Any]) -> list[str]:
     return [mode.removesuffix("_token").removesuffix("_tokens")[:40] for mode in on]
 
 
-def _weights_of(folder: str, sizes: Mapping[str, int]) -> int:
+def _weights_of(folder: str, listing: Mapping[str, ListedModelFile]) -> int:
     path = f"{folder}/{SINGLE}"
-    if path not in sizes:
+    if path not in listing:
         raise Incomplete(
             f"the model lacks {path!r}, through which its vectors go",
             hint="a pickle in its place is not packaged: load the model by sentence-transformers "
             "in a sandbox and save it again, `SentenceTransformer(DIR).save(NEW_DIR)`",
         )
-    return sizes[path]
+    return listing[path].size
 
 
 def _prompts(stated: object) -> dict[str, str]:

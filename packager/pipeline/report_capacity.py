@@ -7,7 +7,7 @@ from typing import Any
 from packager.core.plan import Plan
 from packager.core.reports.report import Pair
 from packager.core.traits import MORE_WAIT
-from packager.estimate.sizing.memory import default_step
+from packager.estimate.sizing.device_rules import default_step
 from packager.pipeline.planning.fit import reserves
 
 

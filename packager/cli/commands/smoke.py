@@ -73,6 +73,7 @@ def smoke(
 
     Waits for /ping, asks for one token after a short prompt, then asks
     /v1/chat/completions and /invocations, and prints the tokens and times of both.
+    Servers of vectors or scores are asked for these, on both of their paths.
     LoRA adapters must answer otherwise than the base, on each path.
     Ends with status 4, and the container's log, on failure.
 

@@ -18,6 +18,7 @@ import urllib3
 
 from packager.cli.serving.adapters import AdapterProof, listed_adapters, prove_adapters
 from packager.cli.serving.containers import log_of, running, wait_for_ping
+from packager.cli.serving.smoke_pooling import ask_pooling, pooling_path
 from packager.core.documents import MAX_BYTES, NotStrict, field, parse_json, parse_object, shorten
 from packager.core.errors import SmokeFailed
 from packager.core.pictures import with_pictures
@@ -74,6 +75,7 @@ def smoke(
 ) -> SmokeResult:
     """Run `image`, ask it for one token, then in OpenAI's and in LMI's words; stop it.
 
+    A server of vectors or scores is asked for these, on its own path and on /invocations.
     `images`, such as `1x224x224`, are pictures of a question of their own.
     Every adapter that the server lists, and each of `adapters`, must answer otherwise than the
     base.  Raises `SmokeFailed` with the end of the container's log.
@@ -86,12 +88,14 @@ def smoke(
             ready = time.monotonic() - started
             on_progress(f"/ping answers after {ready:.1f} s")
             model = _model_name(http, url)
-            _ask_invocations(http, url, _SHORT, 1)
-            answers = (
-                _ask_chat(http, url, model, prompt, max_tokens),
-                _ask_invocations(http, url, prompt, max_tokens),
-                *([_ask_chat(http, url, model, SEEN, max_tokens, images)] if images else ()),
-            )
+            answers = _ask_pooling(http, url, model, prompt)
+            if not answers:
+                _ask_invocations(http, url, _SHORT, 1)
+                answers = (
+                    _ask_chat(http, url, model, prompt, max_tokens),
+                    _ask_invocations(http, url, prompt, max_tokens),
+                    *([_ask_chat(http, url, model, SEEN, max_tokens, images)] if images else ()),
+                )
             proofs = _prove_adapters(http, url, model, adapters)
         except SmokeFailed as error:
             raise SmokeFailed(error.message, hint=error.hint, log=log_of(container)) from error
@@ -103,6 +107,27 @@ def smoke(
             ) from error
     return SmokeResult(
         image=image, model=model, seconds_to_ping=ready, answers=answers, adapters=proofs
+    )
+
+
+def _ask_pooling(
+    http: urllib3.PoolManager, url: str, model: str, prompt: str
+) -> tuple[SmokeAnswer, ...]:
+    """Ask a server of vectors or scores; () for others, which describe their chats."""
+    status, body = _send(http, "GET", f"{url}/openapi.json", timeout_s=30.0)
+    try:
+        path = pooling_path(parse_json(body)) if status == 200 else ""
+    except NotStrict:
+        return ()
+    if not path:
+        return ()
+
+    def ask(where: str, document: Mapping[str, Any]) -> tuple[Any, float]:
+        return _post(http, f"{url}{where}", document)
+
+    return tuple(
+        SmokeAnswer(endpoint=where, text=words, tokens=tokens, seconds=seconds)
+        for where, words, tokens, seconds in ask_pooling(ask, path, model, prompt)
     )
 
 

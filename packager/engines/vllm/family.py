@@ -118,6 +118,7 @@ class VllmFamily:
                 {**compiled_env(plan), **runtime_env(plan)},
                 compiled=bool(plan.compiler),
                 on_processor=plan.instance.kind == "cpu",
+                pools=plan.profile.pooling is not None,
             )
         return replace(
             config,

@@ -34,6 +34,7 @@ from packager.engines.vllm.options import (
 PORT = 8080  # serves SageMaker's /ping and /invocations
 
 SHIPPED = ("launch.py", "inputs_adapter.py")  # from containers/serving/vllm
+POOLING = "pooling_adapter.py"  # beside them, of models that give vectors or scores
 COMPILED = "compiled_cache.py"  # beside them, where something is compiled ahead of time
 PERMISSIONS = "sitecustomize.py"  # beside them, where the engine computes on the processor
 
@@ -60,19 +61,22 @@ def launched(
     adapter: bool = True,
     compiled: bool = False,
     on_processor: bool = False,
+    pools: bool = False,
 ) -> ServingConfig:
     """Return the configuration that starts a command by the launcher.
 
     `adapter` adds the middleware.
 
-    `compiled` puts in what makes the image's compiled files ready for the engine,
-    `on_processor` what requests the permissions that an engine on processors needs.
+    `pools` adds that of vectors and scores, `compiled` what makes the image's compiled files
+    ready for the engine, `on_processor` what requests the permissions that an engine on
+    processors needs.
     """
     shipped = share_dir("containers") / "serving" / "vllm"
     names = (
         *(SHIPPED if adapter else SHIPPED[:1]),
         *((COMPILED,) if compiled else ()),
         *((PERMISSIONS,) if on_processor else ()),
+        *((POOLING,) if pools else ()),
     )
     files = [
         RenderedFile(path=f"{SERVING_DIR}/{name}", data=(shipped / name).read_bytes())
@@ -157,7 +161,9 @@ def own_options(plan: Plan) -> Options:
     if by_environment(plan):
         options["gpu-memory-utilization"] = str(plan.gpu_memory_utilization)
         return options
-    options |= {"host": "0.0.0.0", "middleware": "inputs_adapter.InputsAdapter"}
+    pools = plan.profile.pooling is not None
+    adapter = "pooling_adapter.PoolingAdapter" if pools else "inputs_adapter.InputsAdapter"
+    options |= {"host": "0.0.0.0", "middleware": adapter}
     if plan.instance.kind == "cpu":
         if not plan.compiler:
             options["enforce-eager"] = True  # compiling at each start doubles its time

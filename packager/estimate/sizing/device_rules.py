@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from packager.core.instance import DeviceKind
+from packager.core.instance import DeviceKind, Instance
 from packager.core.units import GIB
 
 
@@ -70,3 +70,14 @@ RULES: dict[DeviceKind, MemoryRules] = {
         kv_granule_bytes=GIB,
     ),
 }
+
+# Tokens that the engine computes at once at most: (device memory from here on, tokens).
+# vLLM 0.32.0, EngineArgs.get_batch_defaults for the API server.
+STEP_TOKENS = ((160 * GIB, 16384), (70 * GIB, 8192), (0, 2048))
+
+
+def default_step(instance: Instance) -> int:
+    """Return the tokens of a step that the engine chooses by the device."""
+    if instance.kind == "cpu" or "A100" in instance.device_name:
+        return STEP_TOKENS[-1][1]
+    return next(tokens for since, tokens in STEP_TOKENS if instance.device_bytes >= since)

@@ -16,9 +16,8 @@ from packager.core.plan import KvShare, MemoryBudget
 from packager.core.shape import Shape
 from packager.core.split import Split
 from packager.core.techniques import Draft
-from packager.core.units import GIB
 from packager.estimate.sizing.adapters import AdapterSlots, adapter_bytes
-from packager.estimate.sizing.device_rules import RULES, MemoryRules
+from packager.estimate.sizing.device_rules import RULES, MemoryRules, default_step
 from packager.estimate.sizing.engine_memory import (
     EngineMemory,
     engine_memory,
@@ -47,10 +46,6 @@ __all__ = [
     "served_weight_bytes",
 ]
 
-
-# Tokens that the engine computes at once at most: (device memory from here on, tokens).
-# vLLM 0.32.0, EngineArgs.get_batch_defaults for the API server.
-STEP_TOKENS = ((160 * GIB, 16384), (70 * GIB, 8192), (0, 2048))
 
 ELEMENT_BYTES = 2  # weights and activations of 16 bits
 LOGIT_BYTES = 6  # not of GPUs: the 16-bit logits and their 32-bit copy for the sampler
@@ -447,10 +442,3 @@ def _step_tokens(instance: Instance, shape: Shape, demand: MemoryInputs) -> int:
     if instance.kind == "neuron":
         return shape.max_input_tokens  # a prompt is computed in one static shape
     return default_step(instance)
-
-
-def default_step(instance: Instance) -> int:
-    """Return the tokens of a step that the engine chooses by the device."""
-    if instance.kind == "cpu" or "A100" in instance.device_name:
-        return STEP_TOKENS[-1][1]
-    return next(tokens for since, tokens in STEP_TOKENS if instance.device_bytes >= since)

@@ -71,12 +71,9 @@ def make_profile(model: ModelFiles) -> tuple[ModelProfile, tuple[Finding, ...]]:
 def _make_profile(same: SameModel) -> tuple[ModelProfile, tuple[Finding, ...]]:
     model = same.model
     name, name_findings = _architecture(model.config)
-    if (refused := refuse_kind(name, model)) is not None:
-        return _no_profile(name, model), (refused,)
-    pooling = read_pooling(name, model)
-    of_pooling = tuple(check_pooling(name, pooling, model)) if pooling is not None else ()
-    if errors_in(of_pooling):
-        return _no_profile(name, model), of_pooling
+    pooling, of_kind = _read_kind(name, model)
+    if errors_in(of_kind):
+        return _no_profile(name, model), of_kind
     row = find_architecture(name)
     config = Config(model.config, row.defaults)
     numbers = read_numbers(config, row)
@@ -89,7 +86,7 @@ def _make_profile(same: SameModel) -> tuple[ModelProfile, tuple[Finding, ...]]:
     findings += _disagreements(config, row, numbers, model.tensors, sums)
     experts = read_experts(config, row, has_weights=sums.expert_bytes > 0)
     unknown = (
-        *(_unknown(name) if pooling is None else ()),
+        *_unknown(name, pooling),
         *_unknown_cache(cache, config.types),
         *_unclear_experts(experts, sums),
     )
@@ -135,9 +132,8 @@ def _make_profile(same: SameModel) -> tuple[ModelProfile, tuple[Finding, ...]]:
         unknown_cache=cache.unknown,
     )
     of_config = (*config.findings, *name_findings, *_untyped(model.config))
-    found = (*of_config, *unknown, *findings, *of_pooling)
-    seeing = _with_tower(profile, model.config)
-    return (seeing if pooling is None else _pooled(seeing, pooling, model)), found
+    found = (*of_config, *unknown, *findings, *of_kind)
+    return _pooled(_with_tower(profile, model.config), pooling, model), found
 
 
 def _with_tower(profile: ModelProfile, config: Mapping[str, Any]) -> ModelProfile:
@@ -151,8 +147,18 @@ def _with_tower(profile: ModelProfile, config: Mapping[str, Any]) -> ModelProfil
     )
 
 
-def _pooled(profile: ModelProfile, pooling: Pooling, model: ModelFiles) -> ModelProfile:
+def _read_kind(name: str, model: ModelFiles) -> tuple[Pooling | None, tuple[Finding, ...]]:
+    """Read how a model gives vectors or scores, None where it writes text; refuse others."""
+    if (refused := refuse_kind(name, model)) is not None:
+        return None, (refused,)
+    pooling = read_pooling(name, model)
+    return pooling, tuple(check_pooling(name, pooling, model)) if pooling is not None else ()
+
+
+def _pooled(profile: ModelProfile, pooling: Pooling | None, model: ModelFiles) -> ModelProfile:
     """Return the profile of a pooling model: without a cache where tokens see all others."""
+    if pooling is None:
+        return profile
     modules = pooling.modules
     projections = modules.projection_bytes if modules is not None else 0
     found = replace(
@@ -233,9 +239,11 @@ def _architecture(config: Mapping[str, Any]) -> tuple[str, list[Finding]]:
     return names[0], []
 
 
-def _unknown(name: str) -> tuple[Finding, ...]:
+def _unknown(name: str, pooling: Pooling | None) -> tuple[Finding, ...]:
     """Find that neither packager, nor transformers, nor an engine has the architecture."""
-    if not name or is_native(name) or is_listed(name) or name in generating_classes():
+    if pooling is not None or not name or is_native(name) or is_listed(name):
+        return ()
+    if name in generating_classes():
         return ()
     message = f"architecture {shown(name)} is unknown; its memory is estimated as for Llama"
     hint = "check that the engine serves it, and leave more memory free than the plan says"

@@ -300,12 +300,8 @@ def _choose(
     findings += [*layouts.findings, *notes_of(layouts.rejected)]
     room = make_room(facts, profile, counted, quantized.quantization, speculates)
     step = None if counted.step_tokens else room.demand.max_prefill_tokens
-    if answers:
-        findings += note_step(shape, step)
-    else:
-        step, of_step = step_of(facts, profile, instance, room.first_shape.max_total_tokens)
-        findings += of_step
-        room = replace(room, demand=replace(room.demand, max_prefill_tokens=step))
+    room, step, of_step = _choose_step(facts, profile, room, step)
+    findings += of_step
     return _Chosen(
         dtype=dtype,
         quantization=quantized.quantization,
@@ -316,6 +312,17 @@ def _choose(
         step_tokens=step,
         findings=tuple(findings),
     )
+
+
+def _choose_step(
+    facts: Facts, profile: ModelProfile, room: Room, step: int | None
+) -> tuple[Room, int | None, tuple[Finding, ...]]:
+    """Return the tokens of a step that the plan sets, and memory with them."""
+    if profile.pooling is None:
+        return room, step, tuple(note_step(shape_of(facts.request), step))
+    longest = room.first_shape.max_total_tokens
+    step, findings = step_of(facts, profile, facts.instance, longest)
+    return replace(room, demand=replace(room.demand, max_prefill_tokens=step)), step, findings
 
 
 def _choose_draft(facts: Facts, profile: ModelProfile) -> DraftChoice:

@@ -8,7 +8,7 @@ from packager.core.facts import Facts
 from packager.core.findings import Finding
 from packager.core.instance import Instance
 from packager.core.model import ModelProfile
-from packager.estimate.sizing.memory import default_step
+from packager.estimate.sizing.device_rules import default_step
 
 _WORDS = {
     "embed": "gives vectors",
