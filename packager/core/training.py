@@ -15,7 +15,7 @@ from packager.core.growing import conversation_of, join_growing
 from packager.core.recipe import StepOutcome
 from packager.core.samples import Sample, Samples, choose_samples
 
-Method = Literal["eagle3", "medusa", "mtp"]
+Method = Literal["eagle3", "peagle", "medusa", "mtp"]
 Trainer = Literal["speculators", "specforge"]
 Answers = Literal["model", "data"]
 ANSWER, TRAIN = "answers", "train"  # the steps
@@ -24,10 +24,10 @@ TEXTS = ("train.jsonl", "held-out.jsonl")
 
 # Defaults.  EAGLE-3 is trained on as many tokens ahead as vLLM's examples
 # propose; Medusa's authors train up to five heads.
-TOKENS: dict[Method, int] = {"eagle3": 3, "medusa": 3, "mtp": 3}
-LAYERS: dict[Method, int] = {"eagle3": 1, "medusa": 1, "mtp": 1}
+TOKENS: dict[Method, int] = {"eagle3": 3, "peagle": 5, "medusa": 3, "mtp": 3}
+LAYERS: dict[Method, int] = {"eagle3": 1, "peagle": 4, "medusa": 1, "mtp": 1}
 # Those that speculators and Medusa's authors train with; an MTP head is trained already.
-LEARNING_RATE: dict[Method, float] = {"eagle3": 1e-3, "medusa": 1e-3, "mtp": 1e-4}
+LEARNING_RATE: dict[Method, float] = {"eagle3": 1e-3, "peagle": 1e-3, "medusa": 1e-3, "mtp": 1e-4}
 EPOCHS, BATCH_TOKENS, MAX_TOKENS, ANSWER_TOKENS = 10, 2048, 2048, 256
 HELD_OUT = 0.05
 

@@ -48,6 +48,11 @@ Pack = Sequence[int]  # texts by number
 
 def train(spec: Spec, report: Report) -> dict[str, Any]:
     """Train, or go on with it; the figures are in `training.json`."""
+    return train_head(spec, report, Trainer)
+
+
+def train_head(spec: Spec, report: Report, kind: type[Trainer]) -> dict[str, Any]:
+    """Train a head of EAGLE-3's layers."""
     asked = {**spec.parameters, "aux_layers": sorted(set(spec.parameters["aux_layers"]))}
     _be_deterministic(asked["seed"])
     model = spec.inputs["model"]
@@ -62,10 +67,10 @@ def train(spec: Spec, report: Report) -> dict[str, Any]:
         if "head" in spec.inputs:
             head = given_head(spec.inputs["head"], model, asked, attention)
         else:
-            head = new_head(model, asked, rows, attention)
+            head = new_head(model, asked, rows, attention, tokenizer)
         _take_norm(head, norm)
         _check_rebuilt(head, measured)
-    trainer = Trainer(head.float().to(device_for(spec.gpus)), texts, asked, gpus=spec.gpus)
+    trainer = kind(head.float().to(device_for(spec.gpus)), texts, asked, gpus=spec.gpus)
     checkpoints = Checkpoints(spec.work / "checkpoints", job)
     if kept := checkpoints.load():
         trainer.restore(*kept)
@@ -83,7 +88,7 @@ def train(spec: Spec, report: Report) -> dict[str, Any]:
         raise Rejected(*DIVERGED)
     write_head(head, spec.output)
     told = figures(
-        "eagle3", rows=rows, held_out=held_out, epochs=trainer.epochs, steps=trainer.step,
+        kind.method, rows=rows, held_out=held_out, epochs=trainer.epochs, steps=trainer.step,
         before=trainer.before, after=after, kept=trainer.best.step,
     )  # fmt: skip
     (spec.output / "training.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
@@ -92,6 +97,8 @@ def train(spec: Spec, report: Report) -> dict[str, Any]:
 
 class Trainer:
     """A head on its way: where it is, and all that the next step depends on."""
+
+    method = "eagle3"
 
     def __init__(
         self, head: Eagle3DraftModel, texts: Texts, asked: dict[str, Any], *, gpus: int
@@ -235,9 +242,11 @@ class Trainer:
         return whole / self._proposals
 
     def _forward(self, batch: dict[str, torch.Tensor]) -> Any:
-        rounding = torch.autocast("cuda", torch.bfloat16) if self._gpus else nullcontext()
-        with rounding:
+        with self._rounding():
             return self._head(**batch, ttt_steps=self._proposals, loss_config=self._loss)
+
+    def _rounding(self) -> Any:
+        return torch.autocast("cuda", torch.bfloat16) if self._gpus else nullcontext()
 
     def _padded(self, length: int) -> int:
         """Round up to whole blocks where the library masks by blocks, and to all proposals."""

@@ -20,6 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from speculators.convert.eagle.eagle3_converter import Eagle3Converter
 from speculators.models.eagle3 import Eagle3DraftModel, Eagle3SpeculatorConfig
+from speculators.models.peagle.core import PEagleDraftModel
 from speculators.train.cli import create_transformer_layer_config
 from speculators.train.vocab_mapping import build_vocab_mappings_from_distribution
 
@@ -60,7 +61,7 @@ LAYER_KEPT = (
 
 
 def new_head(
-    model: Path, asked: Mapping[str, Any], rows: Sequence[Row], attention: str
+    model: Path, asked: Mapping[str, Any], rows: Sequence[Row], attention: str, tokenizer: Any
 ) -> Eagle3DraftModel:
     """Make a head with random numbers; what it shares with the model is the model's."""
     shape = _new_shape(model, asked["layers"])
@@ -74,10 +75,17 @@ def new_head(
             if answered
         )
         d2t, t2d = build_vocab_mappings_from_distribution(dict(seen), size, shape.vocab_size)
-    return Eagle3DraftModel.from_training_args(
+    kind, more = Eagle3DraftModel, {}
+    if asked["task"] == "peagle":
+        unused = len(tokenizer) if len(tokenizer) < shape.vocab_size else None
+        own = (tokenizer.mask_token_id, unused, tokenizer.pad_token_id, tokenizer.eos_token_id)
+        token = next((one for one in own if one is not None), shape.vocab_size - 1)
+        kind = PEagleDraftModel
+        more = {"mask_token_id": token, "num_depths": asked["speculative_tokens"]}
+    return kind.from_training_args(
         shape, t2d=t2d, d2t=d2t, draft_vocab_size=size, target_layer_ids=asked["aux_layers"],
         norm_before_residual=False, norm_before_fc=False, ttt_steps=asked["speculative_tokens"],
-        verifier_name_or_path=str(model), draft_attn_impl=attention,
+        verifier_name_or_path=str(model), draft_attn_impl=attention, **more,
     )  # fmt: skip
 
 
@@ -141,7 +149,7 @@ def write_head(head: Eagle3DraftModel, output: Path) -> None:
     }
     save_file(tensors, output / "model.safetensors", metadata={"format": "pt"})
     whole = head.config.to_dict()
-    config = {name: whole[name] for name in KEPT}
+    config = {name: whole[name] for name in (*KEPT, "mask_token_id") if name in whole}
     config |= {"architectures": [type(head).__name__], "torch_dtype": "bfloat16"}
     config["speculators_config"]["verifier"]["name_or_path"] = None
     shape = head.config.transformer_layer_config.to_dict()

@@ -13,6 +13,9 @@ PRIVATE = PrivateNames(
             "Eagle3Converter": "0.9.0 0f95caab1657 config of a given head",
             "Eagle3Converter._build_eagle3_speculator_config": "0.9.0 dafab2b4d27c called",
         },
+        "speculators.models.peagle.core": {
+            "generate_cod_sample_indices": "0.9.0 b1d83fb27679 replaced while it is measured"
+        },
         "speculators.train.cli": {
             "create_transformer_layer_config": "0.9.0 f95941889819 the layer of a head"
         },

@@ -1,6 +1,6 @@
 """Trains the heads that make a model's next tokens cheap to guess.
 
-Parameters: `task` (`answers`, `eagle3`, `medusa` or `mtp`), and those of the module
+Parameters: `task` (`answers`, `eagle3`, `peagle`, `medusa` or `mtp`), and those of the module
 that does it.  Inputs: `model`, `samples` (`train.jsonl` and `held-out.jsonl`)
 and, to go on with one, `head`.  What an interrupted run left in the work
 directory is used again.
@@ -41,6 +41,10 @@ def _task(name: str) -> Callable[[Spec, Report], dict[str, Any]]:
             from eagle3 import train as train_eagle3
 
             return train_eagle3
+        case "peagle":
+            from peagle import train as train_peagle
+
+            return train_peagle
         case "medusa":
             from medusa import train as train_medusa
 

@@ -26,7 +26,7 @@ def completed(asked: HeadTraining, profile: ModelProfile, head: ModelFiles | Non
     method = asked.method
     if head is not None and method != "mtp":
         asked = _as_given(asked, head)
-    if method == "eagle3" and not asked.aux_layers:
+    if method in ("eagle3", "peagle") and not asked.aux_layers:
         asked = replace(asked, aux_layers=usual_aux_layers(profile.layers))
     return replace(
         asked,
@@ -72,8 +72,10 @@ def check_training(
     if asked.method == "mtp":
         yield from _check_mtp(asked, model, head)
         return
-    if asked.method == "eagle3":
+    if asked.method in ("eagle3", "peagle"):
         yield from _check_eagle3(asked, profile)
+        if asked.method == "peagle":
+            yield from _check_peagle(asked, head)
     elif asked.aux_layers or asked.draft_vocab_size:
         yield _option(
             "Medusa heads read the last layer and propose from the whole vocabulary",
@@ -83,6 +85,13 @@ def check_training(
         yield _option(f"{asked.trainer} trains no Medusa heads", "leave --trainer out")
     if head is not None:
         yield from check_head(asked, head, model, profile, values, trains=True)
+
+
+def _check_peagle(asked: HeadTraining, head: ModelFiles | None) -> Iterator[Finding]:
+    if head is not None:
+        yield _option("P-EAGLE heads are not trained on", "leave --from out")
+    if asked.trainer != "speculators":
+        yield _option(f"{asked.trainer} trains no P-EAGLE heads here", "leave --trainer out")
 
 
 def _check_mtp(
@@ -144,7 +153,7 @@ def check_head(
         yield from check_medusa(heads, head, model, profile, asked.speculative_tokens, values)
         return
     eagle = read_eagle(head)
-    yield from check_eagle("eagle3", eagle, head, model, profile, values, trains=trains)
+    yield from check_eagle(asked.method, eagle, head, model, profile, values, trains=trains)
 
 
 def _as_given(asked: HeadTraining, head: ModelFiles) -> HeadTraining:

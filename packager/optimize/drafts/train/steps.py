@@ -165,7 +165,7 @@ def training_step(
         "learning_rate": asked.learning_rate,
         "batch_tokens": asked.batch_tokens,
     }
-    if asked.method == "eagle3":
+    if asked.method in ("eagle3", "peagle"):
         parameters["aux_layers"] = list(asked.aux_layers)
         parameters["draft_vocab_size"] = asked.draft_vocab_size
     inputs = {
