@@ -100,6 +100,14 @@ def test_devices_are_asked_for_as_their_plugins_count_them(
     assert chosen.get("node.kubernetes.io/instance-type", "") == nodes
 
 
+def test_images_for_arm_ask_for_nodes_of_that_architecture() -> None:
+    grace = replace(VLLM.instance, machine="aarch64")
+    arm = replace(VLLM, platform="linux/arm64", instance=grace)
+
+    assert pod(arm)["nodeSelector"]["kubernetes.io/arch"] == "arm64"
+    assert "kubernetes.io/arch" not in pod(VLLM).get("nodeSelector", {})
+
+
 def test_tolerations_are_those_of_the_cloud() -> None:
     azure = replace(VLLM, instance=replace(VLLM.instance, cloud="azure"))
     assert [one["key"] for one in pod(azure)["tolerations"]] == ["nvidia.com/gpu", "sku"]
