@@ -27,6 +27,8 @@ MAX_FILE = 64 * MIB
 MAX_FILES = 100_000
 MAX_ALL = 256 * MIB
 _STATUS = (b"var", b"lib", b"dpkg", b"status")
+# States with all files; a base made on a machine of another kind has packages unpacked.
+_THERE = ("installed", "unpacked", "half-configured", "triggers-awaited", "triggers-pending")
 _EACH = (b"var", b"lib", b"dpkg", b"status.d")
 _RELEASES = ((b"etc", b"os-release"), (b"usr", b"lib", b"os-release"))
 _WHITEOUT, _OPAQUE = b".wh.", b".wh..wh..opq"
@@ -153,13 +155,13 @@ def _read(layer: Layer, chunks: Chunks, found: _LayerFiles) -> None:
 
 
 def _debian(status: bytes) -> Iterator[dict[str, str]]:
-    """Yield the fields of the packages that dpkg has installed."""
+    """Yield the fields of the packages whose files dpkg has put there, configured or not."""
     is_list = b"\nStatus:" in status or status.startswith(b"Status:")
     for stanza in re.split(rb"\n[ \t]*\n", status):
         fields = _fields(stanza)
         if not (_NAME.fullmatch(fields.get("package", "")) and fields.get("version")):
             continue
-        if not is_list or fields.get("status", "").endswith(" installed"):
+        if not is_list or fields.get("status", "").rpartition(" ")[2] in _THERE:
             yield fields
 
 

@@ -54,6 +54,26 @@ def test_what_is_installed_is_found(packing: str) -> None:
     assert purls(layer_of(tar_of(members), packing)) == [ADDUSER, LIBC, "pkg:pypi/foo-bar@1.2"]
 
 
+@pytest.mark.parametrize(
+    ("state", "is_there"),
+    [
+        ("unpacked", True),
+        ("half-configured", True),
+        ("config-files", False),
+        ("half-installed", False),
+    ],
+)
+def test_packages_that_are_unpacked_are_there_before_they_are_configured(
+    state: str, is_there: bool
+) -> None:
+    """A base that was made on a machine of another kind has no other ones."""
+    status = f"Package: tool\nStatus: install ok {state}\nVersion: 1\n".encode()
+
+    found = purls(layer_of(tar_of([file("var/lib/dpkg/status", status)]), "none"))
+
+    assert bool(found) is is_there
+
+
 def test_an_image_without_a_shell_has_a_file_for_each() -> None:
     stanza = b"Package: base-files\nVersion: 12\nArchitecture: amd64\n"
     members = [
