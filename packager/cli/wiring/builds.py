@@ -115,7 +115,6 @@ def services_for(settings: Settings) -> BuildServices:
         distrust_cache=artifacts.distrust,
         find_quantizer=cache(lambda asked: find_quantizer(asked, settings.on_warning)),
         find_compilers=cache(lambda asked: find_compilers(asked, settings.on_warning)),
-        find_sharder=find_sharder,
         on_miss=settings.on_miss,
         on_event=settings.on_event,
         find_samples=calibration_texts,
@@ -134,7 +133,6 @@ def services_for(settings: Settings) -> BuildServices:
         known_draft=rows.known_draft,
         instances=rows.instances(),
         smaller_checkpoints=quantized_checkpoints,
-        rules=rules(),
         this_machine=lambda: rows.this_machine,
         past=cache(lambda: past_runs(settings)),
         containers=rows.containers,
@@ -142,8 +140,6 @@ def services_for(settings: Settings) -> BuildServices:
         read_head_values=lambda head, model: read_values(SameModel(head), SameModel(model)),
         accelerator_of=rows.accelerator_of,
         read_header=lambda file: _read_header(file, reader),
-        read_workload=cache(read_workload),
-        read_training=report_beside,
     )
     services = with_streamed_layers(services, artifacts, sinks, clients, verify=settings.verify)
     services = with_documents(services, settings, sinks, reader)
@@ -151,7 +147,7 @@ def services_for(settings: Settings) -> BuildServices:
 
 
 def _with_headers(services: BuildServices, settings: Settings, reader: BlobReader) -> BuildServices:
-    """Return the services with those that read headers of models, drafts and adapters."""
+    """Return the services with those that read headers, adapters, and what is beside models."""
     return replace(
         services,
         peek_model=lambda reference: _peek_model(reference, settings),
@@ -159,6 +155,10 @@ def _with_headers(services: BuildServices, settings: Settings, reader: BlobReade
         find_adapter=once_each(partial(_find_signed, settings, reader, is_adapter=True)),
         peek_adapter=once_each(lambda reference: _peek_adapter(reference, settings)),
         list_adapters=list_adapters,
+        find_sharder=find_sharder,
+        rules=rules(),
+        read_workload=cache(read_workload),
+        read_training=report_beside,
     )
 
 

@@ -54,7 +54,7 @@ def open_allowed(
 
 
 def check_opened(target: ImageTarget, found: OpenImage, settings: Settings) -> None:
-    """Hold an opened image to the policy; raise `ModelRefused` where it is against it."""
+    """Check an opened image by the policy; raise `ModelRefused` where it is against it."""
     if _place(settings) is None:
         return
     from packager.images.signatures.policy import canonical_name, check_image
@@ -66,7 +66,7 @@ def check_opened(target: ImageTarget, found: OpenImage, settings: Settings) -> N
 
 
 def check_base(target: ImageTarget, platform: Platform, digest: str, settings: Settings) -> None:
-    """Hold a base to the policy: the very image of this digest, of which layers are taken.
+    """Check a base by the policy: the very image of this digest, of which layers are taken.
 
     Bases that packager builds here, and the empty one, need no proof.
     """
@@ -80,7 +80,7 @@ def check_base(target: ImageTarget, platform: Platform, digest: str, settings: S
 
 
 def check_running(name: str, digests: Sequence[str], settings: Settings) -> bool:
-    """Hold an image of the Docker Engine to the policy; return whether there is one.
+    """Check an image of the Docker Engine by the policy; return whether there is one.
 
     The Engine keeps no signatures: those count that are in the registry that it came from, at one
     of the `digests` that the Engine states, `HOST/REPOSITORY@DIGEST`.

@@ -85,7 +85,7 @@ class _LayerFiles:
         return {**self._lower, **self._own}
 
     def add(self, path: Path, node: FileNode) -> None:
-        """Take a file of any kind, or a mark of a removed one."""
+        """Apply a file of any kind, or a mark of a removed one."""
         name = path[-1] if path else b""
         if name == _OPAQUE:
             self._remove(path[:-1])
@@ -95,7 +95,7 @@ class _LayerFiles:
             self._replace(path)
 
     def link(self, path: Path, target: Path) -> None:
-        """Take another name of a file."""
+        """Apply another name of a file."""
         self._replace(path)
         data = self._own.get(target, self._lower.get(target))
         if data is not None and _is_wanted(path):
@@ -106,7 +106,7 @@ class _LayerFiles:
         return node.kind == "file" and node.size <= MAX_FILE and _is_wanted(path)
 
     def content(self, path: Path, data: bytes) -> None:
-        """Take the content of the file that was added last."""
+        """Receive the content of the file that was added last."""
         self._own[path] = data
 
     def _replace(self, path: Path) -> None:
