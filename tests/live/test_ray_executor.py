@@ -17,6 +17,7 @@ from packager.core.tree_manifest import MANIFEST
 from tests.conftest import unavailable
 from tests.live.ray_work import Work, busy_workers, environment_of, naming
 from tests.live.waiting import wait_until
+from tests.support.adapters import tiny_modules, write_adapter
 from tests.support.commandline import TINY, Done
 from tests.support.doubles.ray_nodes import Nodes, ray_nodes
 from tests.support.doubles.s3 import Bucket, bucket_server
@@ -155,6 +156,28 @@ def test_a_build_in_the_cluster_gives_the_image_that_a_local_one_gives(
     assert record["request"].get("executor") is None
     assert record["steps"][0]["key"] == colleague.step["key"]
     assert job["steps"][0]["versions"] == colleague.step["versions"]
+
+
+def test_a_merged_adapter_is_quantized_by_the_worker_here_and_on_a_node(
+    laptop: Laptop, colleague: Laptop
+) -> None:
+    adapter = write_adapter(laptop.place / "sql", tiny_modules("q_proj", "down_proj"), size=3.0)
+    merging = ("--adapter", f"sql={adapter}", "--merge-adapter", "sql")
+    far = laptop.build("llmcompressor:fp8", *merging)
+    near = colleague.build("llmcompressor:fp8", *merging, "--output", "dir:once", far=False)
+    assert far.out.rpartition("@")[2].strip() in near.out
+    assert laptop.step["key"] == colleague.step["key"]
+
+    of = ("--instance", "local", "--family", "vllm", "--base", "scratch")
+    asked = ("--quantize", "llmcompressor:fp8")
+    for model, name, more in ((str(TINY), "merged", merging), ("merged", "twice", asked)):
+        done = colleague.run("build", "--model", model, *of, "--output", f"dir:{name}", *more)
+        assert done.status == 0, done.err
+    once, twice = (
+        {path.name: path.read_bytes() for path in (colleague.place / name).glob("*.safetensors")}
+        for name in ("once", "twice")
+    )
+    assert once == twice
 
 
 def test_ctrl_c_ends_the_step_on_its_node(laptop: Laptop) -> None:

@@ -118,6 +118,17 @@ class ResourceStore:
             ).fetchone()
         return _resource(row) if row else None
 
+    def every(self, kind: str) -> list[Resource]:
+        """Return all resources of a kind."""
+        found: list[Resource] = []
+        token = ""
+        while True:
+            page = self.list(ResourceQuery(kind=kind, after=token))
+            found += page.resources
+            token = page.token
+            if not token:
+                return found
+
     def update(
         self,
         kind: str,

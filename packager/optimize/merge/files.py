@@ -15,7 +15,10 @@ from packager.optimize.merge.segments import MergedTensor
 from packager.optimize.merge.targets import MergeTarget, find_targets
 from packager.optimize.stream.tensors import SourceTensor, cut_segments, read_tensors, unordered
 
-COSTS_NS = 2.2  # of processor time for an element and rank: `benchmarks/stream.py`, 2026-11-30
+# Processor time for bfloat16, by three shapes of ranks 8, 16 and 64, on a loaded Xeon of two cores
+# (`benchmarks/merge.py`, 2026-12-01): 14 to 15 and 1.3 to 1.9 in two runs.  Other types take less.
+ELEMENT_NS = 14.5  # to read an element and to write it
+RANK_NS = 1.6  # for each rank of it
 
 ReadHeader = Callable[[ModelFile], WeightsHeader]
 
@@ -37,10 +40,11 @@ def merged_files(model: ModelFiles, adapter: Adapter, read_header: ReadHeader) -
 
 def merge_seconds(model: ModelFiles, adapter: Adapter) -> float:
     """Return about how much processor time the sums take."""
-    elements = 0
+    total = 0.0
     for target in find_targets(model, adapter):
-        elements += sum(one.rows * one.rank for one in target.updates) * target.shape[1]
-    return elements * COSTS_NS / 1e9
+        costs = (one.rows * (ELEMENT_NS + RANK_NS * one.rank) for one in target.updates)
+        total += sum(costs) * target.shape[1]
+    return total / 1e9
 
 
 def _merged_file(

@@ -12,7 +12,7 @@ import asyncio
 import shutil
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +23,7 @@ from urllib.parse import urlencode
 import aiohttp
 
 from packager.addons.deploy.sagemaker.api_refusals import ValidationRefused
-from packager.addons.server.endpoints.fleet import EndpointFleet, in_thread
+from packager.addons.server.endpoints.fleet import LOG_HINT, EndpointFleet, in_thread
 from packager.addons.server.endpoints.model_data import Deadline, FindPlace, fetch_data, open_to_all
 from packager.addons.server.endpoints.traffic import Pool, TrafficServer
 from packager.addons.server.sagemaker.hosting import DOWNLOAD_S, ModelData
@@ -39,6 +39,7 @@ IN_CONTAINER = "/opt/ml/adapters"
 IDENTIFIER = "Adapter-Identifier"  # header of an invocation, behind X-Amzn-SageMaker-
 ARCHIVE = ".tar.gz"
 _LOAD_S = 300.0
+_LOOK_S = 0.5
 _NOT_SERVED = (404, 405)
 _TAKEN = (400, 409)
 
@@ -83,7 +84,16 @@ def check_adapter(specification: Mapping[str, Any]) -> AdapterSpec:
 class LoadedAdapters:
     """Adapters of one server's components: their files, and which container has loaded which."""
 
-    def __init__(self, fleet: EndpointFleet, folder: Path, find_place: FindPlace) -> None:
+    def __init__(
+        self,
+        fleet: EndpointFleet,
+        folder: Path,
+        find_place: FindPlace,
+        servers_of: Callable[[str], list[TrafficServer]],
+        status_of: Callable[[str], Awaitable[str]],
+    ) -> None:
+        self._servers_of = servers_of  # of a component
+        self._status_of = status_of
         self._fleet = fleet
         self._folder = folder / FOLDER
         self._find_place = find_place
@@ -97,13 +107,12 @@ class LoadedAdapters:
         place.chmod(0o755)
         return {IN_CONTAINER: place}
 
-    async def load(
-        self, name: str, spec: AdapterSpec, generation: str, servers: Sequence[TrafficServer]
-    ) -> None:
-        """Have every container of the base load an adapter; raise a `PackagerError` if one cannot.
+    async def load(self, name: str, spec: AdapterSpec, generation: str) -> None:
+        """Load an adapter into every container of its base; raise a `PackagerError` if one cannot.
 
         Then those that had another one of that name have it again.
         """
+        servers = await self._base_servers(spec.base)
         inside = await self._fetched(name, spec, generation)
         wanted = self._wanted.setdefault(spec.base, {})
         before = wanted.get(name)
@@ -120,22 +129,32 @@ class LoadedAdapters:
             if place.name != f"{name}.{generation}":
                 await asyncio.to_thread(shutil.rmtree, place, ignore_errors=True)
 
-    async def forget(self, name: str, base: str, servers: Sequence[TrafficServer]) -> None:
-        """Have every container unload an adapter, and remove its files."""
-        self._wanted.get(base, {}).pop(name, None)
-        for server in servers:
+    async def forget(self, name: str, spec: AdapterSpec | None) -> None:
+        """Unload the adapter that a component is, or remove the folder of those that it had."""
+        if spec is None:
+            self._wanted.pop(name, None)
+            await asyncio.to_thread(shutil.rmtree, self._folder / name, ignore_errors=True)
+            return
+        self._wanted.get(spec.base, {}).pop(name, None)
+        for server in self._servers_of(spec.base):
             with suppress(SmokeFailed):  # it has none of them when it starts again
-                await self.settle(base, server)
-        for place in (self._folder / base).glob(f"{name}.*"):
+                await self.settle(spec.base, server)
+        for place in (self._folder / spec.base).glob(f"{name}.*"):
             await asyncio.to_thread(shutil.rmtree, place, ignore_errors=True)
 
-    async def forget_base(self, base: str) -> None:
-        """Remove the folder of a component that is gone."""
-        self._wanted.pop(base, None)
-        await asyncio.to_thread(shutil.rmtree, self._folder / base, ignore_errors=True)
+    async def _base_servers(self, base: str) -> list[TrafficServer]:
+        """Return the containers of a component, once they answer after a start of this server."""
+        while not (servers := self._servers_of(base)):
+            status = await self._status_of(base)
+            if status not in ("InService", "Creating", "Updating"):
+                raise SmokeFailed(
+                    f"the base inference component {base!r} is {status}", hint="make it again first"
+                )
+            await asyncio.sleep(_LOOK_S)
+        return servers
 
     async def settle(self, base: str, server: TrafficServer) -> None:
-        """Have a container load what it lacks, and unload what it should not have."""
+        """Load into a container what it lacks, and unload what it should not have."""
         async with self._locks.setdefault(server.container, asyncio.Lock()):
             wanted = self._wanted.get(base, {})
             for name in [one for one, at in server.adapters.items() if wanted.get(one) != at]:
@@ -166,7 +185,10 @@ class LoadedAdapters:
                 hint="build its image with --allow-runtime-adapters",
             )
         if status >= 300:
-            raise SmokeFailed(f"the container does not load the adapter {name!r}: {said[:300]}")
+            raise SmokeFailed(
+                f"the container does not load the adapter {name!r}: {said[:300]}",
+                hint="`packager plan --adapter` says whether it fits the base",
+            )
 
     async def _asked(
         self, server: TrafficServer, method: str, path: str, body: Mapping[str, str]
@@ -180,7 +202,8 @@ class LoadedAdapters:
                 return answer.status, " ".join(said.decode(errors="replace").split())
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise SmokeFailed(
-                f"the container of the base does not answer: {type(error).__name__}"
+                f"the container of the base does not answer: {type(error).__name__}",
+                hint=LOG_HINT,
             ) from error
 
     async def _fetched(self, name: str, spec: AdapterSpec, generation: str) -> str:

@@ -21,7 +21,7 @@ from packager.addons.server.sagemaker.hosting import ServerSpec
 from packager.core.errors import PackagerError, SmokeFailed
 from packager.core.files.atomic import explain_disk_errors
 
-_LOG_HINT = "the endpoint's log has what the container wrote"
+LOG_HINT = "the endpoint's log has what the container wrote"
 _POLL_S = 0.25
 _LOG_LINES = 5000
 _PING_S = 2.0  # SageMaker's own limit for an answer to /ping
@@ -129,12 +129,12 @@ class EndpointFleet:
             found = await asyncio.to_thread(self._containers.look, container.id)
             if found is None or not found.is_running:
                 reason = await asyncio.to_thread(self._containers.failure, container.id)
-                raise SmokeFailed(reason, hint=_LOG_HINT)
+                raise SmokeFailed(reason, hint=LOG_HINT)
             if time.monotonic() > end:
                 reason = await asyncio.to_thread(self._containers.failure, container.id)
                 raise SmokeFailed(
                     f"the container did not pass its health check within {most_s:.0f} s: {reason}",
-                    hint=_LOG_HINT,
+                    hint=LOG_HINT,
                 )
             await asyncio.sleep(_POLL_S)
 
@@ -144,7 +144,7 @@ class EndpointFleet:
         if found is None or not found.is_running:
             server.is_ready = False
             reason = await asyncio.to_thread(self._containers.failure, server.container)
-            raise SmokeFailed(reason, hint=_LOG_HINT)
+            raise SmokeFailed(reason, hint=LOG_HINT)
 
     async def answers(self, url: str) -> bool:
         """Return whether a container reports that it is ready."""
@@ -257,3 +257,12 @@ def reason_of(error: BaseException) -> str:
     if isinstance(error, PackagerError):
         return f"{error.message}; {error.hint}" if error.hint else error.message
     return "an internal error; the server's log has it"
+
+
+def too_long(seconds: float) -> PackagerError:
+    """Return an error: a deployment exceeded its time limit."""
+    return PackagerError(
+        f"the deployment took longer than {seconds:.0f} s",
+        hint="give it longer with MaximumExecutionTimeoutInSeconds",
+        code="TookTooLong",
+    )

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -35,14 +35,14 @@ from packager.addons.server.endpoints.deployments import (
     deployments_of,
     owner_of,
 )
-from packager.addons.server.endpoints.fleet import EndpointFleet, in_thread, reason_of
+from packager.addons.server.endpoints.fleet import EndpointFleet, in_thread, reason_of, too_long
 from packager.addons.server.endpoints.model_data import FindPlace
 from packager.addons.server.endpoints.traffic import Pool, TrafficServer
-from packager.addons.server.resources import Resource, ResourceQuery, ResourceStore
+from packager.addons.server.resources import Resource, ResourceStore
 from packager.addons.server.sagemaker.hosting import FAILURE_LENGTH
 from packager.addons.server.sagemaker.rollout import ALARMS_IGNORED, AT_ONCE, Rollout, read_rollout
 from packager.core.capture.keeping import Capture
-from packager.core.errors import PackagerError, SmokeFailed, Unavailable
+from packager.core.errors import PackagerError, Unavailable
 
 DRAIN_S = 60.0  # the longest invocation
 _WATCH_S = 5.0
@@ -51,15 +51,6 @@ _DELETE = "delete"
 _KEPT = "failed"  # log stream of a removed container
 
 _log = logging.getLogger(__name__)
-
-
-def took_too_long(seconds: float) -> PackagerError:
-    """Return an error: a deployment exceeded its time limit."""
-    return PackagerError(
-        f"the deployment took longer than {seconds:.0f} s",
-        hint="give it longer with MaximumExecutionTimeoutInSeconds",
-        code="TookTooLong",
-    )
 
 
 class Endpoints:
@@ -78,7 +69,8 @@ class Endpoints:
         self._store = store
         self._folder = folder
         self._fleet = EndpointFleet(containers, folder, find_place)
-        self.adapters = LoadedAdapters(self._fleet, folder, find_place)
+        known = (self._servers_of, self._status_of)
+        self.adapters = LoadedAdapters(self._fleet, folder, find_place, *known)
         self._fleet.adapters_of = self.adapters.mounted
         self._live: dict[tuple[str, str], Live] = {}
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
@@ -91,7 +83,7 @@ class Endpoints:
         await asyncio.to_thread(self.captures.start)
         known = {FOLDER}
         for kind in (ENDPOINT, COMPONENT):
-            for resource in await self._all(kind):
+            for resource in await asyncio.to_thread(self._store.every, kind):
                 known |= {one["id"] for one in deployments_of(resource)}
                 if resource.status == "Deleting":
                     self._begin(resource, partial(self._delete, resource), _DELETE)
@@ -284,7 +276,7 @@ class Endpoints:
                     await self._shift(name, old, live, rollout)
         except Exception as error:
             if isinstance(error, TimeoutError):
-                error = took_too_long(rollout.most_s or 0)
+                error = too_long(rollout.most_s or 0)
             elif not isinstance(error, PackagerError):
                 _log.exception("%s %s cannot be deployed", kind, name)
             await self._withdraw(old)
@@ -378,7 +370,9 @@ class Endpoints:
             await self._fleet.remove_all_of(owner_of(*key))
             for generation in generations:
                 await self._fleet.remove_generation(generation)
-            await self._forget_adapters(resource)
+            if resource.kind == COMPONENT:
+                specs = (one.get("adapter") for one in deployments_of(resource))
+                await self.adapters.forget(resource.name, AdapterSpec.read(next(specs, None)))
         except PackagerError as error:  # such as an Engine that does not run
             _log.warning("%s %s leaves its containers behind: %s", *key, reason_of(error))
             self._left |= generations
@@ -389,30 +383,11 @@ class Endpoints:
         with suppress(ResourceNotFound):
             await asyncio.to_thread(self._store.delete, *key)
 
-    async def _forget_adapters(self, resource: Resource) -> None:
-        """Unload the adapter that a component is, or remove the folder of those that it had."""
-        if resource.kind != COMPONENT:
-            return
-        spec = next(
-            (AdapterSpec.read(one.get("adapter")) for one in deployments_of(resource)), None
-        )
-        if spec is None:
-            await self.adapters.forget_base(resource.name)
-        else:
-            await self.adapters.forget(resource.name, spec.base, self._servers_of(spec.base))
-
     def _servers_of(self, component: str) -> list[TrafficServer]:
-        live = self._live.get((COMPONENT, component))
-        return live.servers() if live else []
+        return self._live.get((COMPONENT, component), Live()).servers()
 
-    async def _base_servers(self, base: str) -> list[TrafficServer]:
-        """Return the containers of a component, once they answer after a start of this server."""
-        while not (servers := self._servers_of(base)):
-            found = await asyncio.to_thread(self._store.get, COMPONENT, base)
-            if found.status not in ("InService", "Creating", "Updating"):
-                raise SmokeFailed(f"the base inference component {base!r} is {found.status}")
-            await asyncio.sleep(min(_WATCH_S, 1.0))
-        return servers
+    async def _status_of(self, component: str) -> str:
+        return (await asyncio.to_thread(self._store.get, COMPONENT, component)).status
 
     def _log_file(self, kind: str, name: str) -> Path:
         return self._folder / f"{kind}-{name}.log"
@@ -420,8 +395,7 @@ class Endpoints:
     async def _up(self, kind: str, name: str, asked: EndpointDeployment) -> Live:
         """Start all containers of a deployment, or none: the first failure ends the others."""
         if asked.adapter is not None:
-            servers = await self._base_servers(asked.adapter.base)
-            await self.adapters.load(name, asked.adapter, asked.id, servers)
+            await self.adapters.load(name, asked.adapter, asked.id)
             return Live()
         weights = {variant.name: variant.weight for variant in asked.variants}
         try:
@@ -470,14 +444,3 @@ class Endpoints:
             server.is_ready = await self._fleet.answers(found.url)
         if key[0] == COMPONENT and server.is_ready:
             await self.adapters.settle(key[1], server)
-
-    async def _all(self, kind: str) -> Sequence[Resource]:
-        found: list[Resource] = []
-        token = ""
-        while True:
-            query = ResourceQuery(kind=kind, after=token)
-            page = await asyncio.to_thread(self._store.list, query)
-            found += page.resources
-            token = page.token
-            if not token:
-                return found

@@ -15,7 +15,7 @@ from packager.addons.server.operations.common import find, list_resources, tags_
 from packager.addons.server.operations.endpoint_configs import CONFIG
 from packager.addons.server.operations.models import MODEL
 from packager.addons.server.operations.scaling import forget_targets
-from packager.addons.server.resources import Resource, ResourceQuery
+from packager.addons.server.resources import Resource
 from packager.addons.server.sagemaker.data_capture import summary_of
 from packager.addons.server.sagemaker.hosting import model_names, variants_of
 from packager.addons.server.sagemaker.rollout import ALARMS_IGNORED, read_rollout
@@ -130,16 +130,8 @@ def _with_properties_of(
 
 async def _components_of(services: ServeServices, endpoint: str) -> bool:
     """Return whether an endpoint has components, those aside that are being deleted."""
-    token = ""
-    while True:
-        query = ResourceQuery(kind=COMPONENT, after=token)
-        page = await asyncio.to_thread(services.resources.list, query)
-        stay = (one.document["endpoint"] for one in page.resources if one.status != "Deleting")
-        if endpoint in stay:
-            return True
-        token = page.token
-        if not token:
-            return False
+    found = await asyncio.to_thread(services.resources.every, COMPONENT)
+    return endpoint in (one.document["endpoint"] for one in found if one.status != "Deleting")
 
 
 def _described(services: ServeServices, found: Resource) -> Document:

@@ -18,7 +18,7 @@ from packager.addons.server.endpoints.deployments import (
 from packager.addons.server.operations.common import find, list_resources, tags_of, taken
 from packager.addons.server.operations.models import MODEL
 from packager.addons.server.operations.scaling import forget_targets
-from packager.addons.server.resources import Resource, ResourceQuery
+from packager.addons.server.resources import Resource
 from packager.addons.server.sagemaker.hosting import VariantSpec, check_component
 from packager.addons.server.services import Document, Operation, ServeServices
 
@@ -32,39 +32,13 @@ def operations(services: ServeServices) -> Mapping[str, Operation]:
         return await _created(services, body)
 
     async def update(body: Document) -> Document:
-        found = await find(services, COMPONENT, body["InferenceComponentName"])
-        before = _active(found)
-        runtime = body.get("RuntimeConfig")
-        copies = _copies(runtime) if runtime else before.copies
-        if not body.get("Specification") and not body.get("Specifications"):
-            if before.adapter is not None:
-                raise ValidationRefused("An adapter has the copies of its base.")
-            return await scale(found, copies)
-        variant, instance_type = found.document["variant"], ""
-        if body.get("Specifications"):
-            of = await _variant_of(services, found.document["endpoint"], variant)
-            instance_type = of["instance_type"]
-        chosen = _specification(body, instance_type)
-        if before.adapter is not None:
-            chosen = {"BaseInferenceComponentName": before.adapter.base, **chosen}
-            asked = await _adapter(services, found.document["endpoint"], chosen)
-        else:
-            asked = await _deployment(services, variant, chosen, copies)
-        changed = await services.endpoints.update(
-            COMPONENT, found.name, asked, specification=chosen, choices=body.get("Specifications")
-        )
-        return {"InferenceComponentArn": changed.arn}
+        return await _updated(services, body)
 
     async def set_copies(body: Document) -> Document:
         found = await find(services, COMPONENT, body["InferenceComponentName"])
         if _active(found).adapter is not None:
             raise ValidationRefused("An adapter has the copies of its base.")
-        return await scale(found, _copies(body["DesiredRuntimeConfig"]))
-
-    async def scale(found: Resource, copies: int) -> Document:
-        asked = replace(_active(found), copies=copies)
-        changed = await services.endpoints.update(COMPONENT, found.name, asked)
-        return {"InferenceComponentArn": changed.arn}
+        return await _scaled(services, found, _copies(body["DesiredRuntimeConfig"]))
 
     async def describe(body: Document) -> Document:
         return _described(services, await find(services, COMPONENT, body["InferenceComponentName"]))
@@ -103,6 +77,38 @@ def operations(services: ServeServices) -> Mapping[str, Operation]:
         "ListInferenceComponents": list_components,
         "DeleteInferenceComponent": delete,
     }
+
+
+async def _scaled(services: ServeServices, found: Resource, copies: int) -> Document:
+    asked = replace(_active(found), copies=copies)
+    changed = await services.endpoints.update(COMPONENT, found.name, asked)
+    return {"InferenceComponentArn": changed.arn}
+
+
+async def _updated(services: ServeServices, body: Document) -> Document:
+    """Begin to replace what a component runs, or to change its copies."""
+    found = await find(services, COMPONENT, body["InferenceComponentName"])
+    before = _active(found)
+    runtime = body.get("RuntimeConfig")
+    copies = _copies(runtime) if runtime else before.copies
+    if not body.get("Specification") and not body.get("Specifications"):
+        if before.adapter is not None:
+            raise ValidationRefused("An adapter has the copies of its base.")
+        return await _scaled(services, found, copies)
+    variant, instance_type = found.document["variant"], ""
+    if body.get("Specifications"):
+        of = await _variant_of(services, found.document["endpoint"], variant)
+        instance_type = of["instance_type"]
+    chosen = _specification(body, instance_type)
+    if before.adapter is not None:
+        chosen = {"BaseInferenceComponentName": before.adapter.base, **chosen}
+        asked = await _adapter(services, found.document["endpoint"], chosen)
+    else:
+        asked = await _deployment(services, variant, chosen, copies)
+    changed = await services.endpoints.update(
+        COMPONENT, found.name, asked, specification=chosen, choices=body.get("Specifications")
+    )
+    return {"InferenceComponentArn": changed.arn}
 
 
 async def _created(services: ServeServices, body: Document) -> Document:
@@ -190,17 +196,12 @@ async def _adapter(
 
 async def _adapters_of(services: ServeServices, base: str) -> list[str]:
     """Return the names of the adapters of a component, those aside that are being deleted."""
-    found, token = [], ""
-    while True:
-        query = ResourceQuery(kind=COMPONENT, after=token)
-        page = await asyncio.to_thread(services.resources.list, query)
-        for one in page.resources:
-            specs = (AdapterSpec.read(each.get("adapter")) for each in deployments_of(one))
-            if one.status != "Deleting" and any(spec and spec.base == base for spec in specs):
-                found.append(one.name)
-        token = page.token
-        if not token:
-            return found
+    found = []
+    for one in await asyncio.to_thread(services.resources.every, COMPONENT):
+        specs = (AdapterSpec.read(each.get("adapter")) for each in deployments_of(one))
+        if one.status != "Deleting" and any(spec and spec.base == base for spec in specs):
+            found.append(one.name)
+    return found
 
 
 def _copies(runtime: Document | None) -> int:

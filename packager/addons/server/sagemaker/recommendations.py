@@ -127,8 +127,10 @@ def describe_recommendation(
 ) -> dict[str, Any]:
     """Return the answer of DescribeAIRecommendationJob; `found` is of stages that are complete."""
     body = job.asked.document
-    echoed = ("InferenceSpecification", "OptimizeModel", "PerformanceTarget", "ComputeSpec")
-    echoed += ("AdapterSource",)
+    echoed = (
+        *("InferenceSpecification", "OptimizeModel", "PerformanceTarget", "ComputeSpec"),
+        "AdapterSource",
+    )
     return {
         **described(job, settings),
         "ModelSource": body["ModelSource"],
