@@ -7,6 +7,7 @@ for CUDA are empty.  Nothing can be computed: `EngineArgs.create_engine_config` 
 
 from __future__ import annotations
 
+import contextlib
 import importlib.abc
 import importlib.machinery
 import importlib.metadata
@@ -14,7 +15,7 @@ import os
 import re
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 PLUGINS = "vllm.platform_plugins"
@@ -24,6 +25,8 @@ KERNELS = re.compile(
     re.ASCII,
 )
 DEVICES = 16
+# Of an image for CUDA, read in requirements/cuda.txt and vllm/third_party.
+BROUGHT = frozenset({"cutlass", "deep_gemm", "flashinfer", "quack", "tilelang", "triton"})
 SUPPORTED = (  # asked of the kernels where a model's classes are imported
     "cutlass_scaled_mm_supports_fp8",
     "cutlass_scaled_mm_supports_block_fp8",
@@ -76,6 +79,52 @@ def install(capability: tuple[int, int] = (9, 0), memory_bytes: int = 80 << 30) 
         return importlib.metadata.EntryPoints((*found, own))
 
     importlib.metadata.entry_points = entry_points
+
+
+@contextlib.contextmanager
+def kernel_packages() -> Iterator[None]:
+    """Have packages of kernels that an image for CUDA brings, as stand-ins, for vLLM alone."""
+    import _stand_ins
+
+    class Missing(_stand_ins.Finder):
+        def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+            frame = sys._getframe(1)
+            while frame is not None and frame.f_globals.get("__name__", "").startswith("importlib"):
+                frame = frame.f_back
+            asks = "" if frame is None else str(frame.f_globals.get("__name__"))
+            if not asks.startswith("vllm.") or name.partition(".")[0] not in BROUGHT:
+                return None
+            return super().find_spec(name, path, target)
+
+    finder = Missing()
+    sys.meta_path.append(finder)
+    try:
+        with on_processors():
+            yield
+    finally:
+        sys.meta_path.remove(finder)
+
+
+def on_processors() -> Any:
+    """Return a mode in which what is made for a GPU is made in memory."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    def here(value: Any) -> Any:
+        is_gpu = isinstance(value, (str, torch.device)) and str(value).startswith("cuda")
+        return torch.device("cpu") if is_gpu else value
+
+    class OnProcessors(TorchFunctionMode):
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+        ) -> Any:
+            named = {name: here(value) for name, value in (kwargs or {}).items()}
+            named.pop("pin_memory", None)
+            if getattr(func, "__name__", "") in ("cuda", "pin_memory"):
+                return args[0]
+            return func(*map(here, args), **named)
+
+    return OnProcessors()
 
 
 def count_devices() -> None:

@@ -146,6 +146,7 @@ class Engine:
 
     def build(self, config: Any) -> Any:
         """Ask what the model's layers ask before they have weights."""
+        import _pretended_cuda
         from vllm.config import set_current_vllm_config
         from vllm.platforms import current_platform
         from vllm.v1.attention.selector import get_attn_backend
@@ -157,7 +158,7 @@ class Engine:
         if not model.use_mla:
             split_heads(model, degree)
         text = model.hf_text_config
-        with set_current_vllm_config(config):
+        with _pretended_cuda.kernel_packages(), set_current_vllm_config(config):
             get_attn_backend(
                 head_size=model.get_head_size(),
                 dtype=model.dtype,

@@ -15,7 +15,6 @@ import sys
 import tempfile
 import traceback
 import types
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +107,7 @@ def pretend() -> None:
     sys.meta_path.append(Finder())  # type: ignore[arg-type]
     torch.set_default_dtype(torch.bfloat16)
     torch.set_default_device("cpu")
-    on_processors().__enter__()
+    _pretended_cuda.on_processors().__enter__()
 
 
 def main() -> int:
@@ -121,28 +120,6 @@ def main() -> int:
         line = {"version": sglang.__version__, "place": argument, **found}
         print(json.dumps(line), file=sys.__stdout__, flush=True)
     os._exit(0)
-
-
-def on_processors() -> Any:
-    """Return a mode in which what is made for a GPU is made in memory."""
-    import torch
-    from torch.overrides import TorchFunctionMode
-
-    def here(value: Any) -> Any:
-        is_gpu = isinstance(value, (str, torch.device)) and str(value).startswith("cuda")
-        return torch.device("cpu") if is_gpu else value
-
-    class OnProcessors(TorchFunctionMode):
-        def __torch_function__(
-            self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
-        ) -> Any:
-            named = {name: here(value) for name, value in (kwargs or {}).items()}
-            named.pop("pin_memory", None)
-            if getattr(func, "__name__", "") in ("cuda", "pin_memory"):
-                return args[0]
-            return func(*map(here, args), **named)
-
-    return OnProcessors()
 
 
 def told_of(place: Path, meeting: str) -> dict[str, Any]:

@@ -41,6 +41,16 @@ class PlainNorm(torch.nn.Module):
         output = _normed(x.float(), self.eps, centred=self.centred) * self.weight
         return (output if self.bias is None else output + self.bias).type_as(x)
 
+    def _apply(self, fn: Any, recurse: bool = True) -> PlainNorm:
+        """Follow the model to a device, and to no other type: AutoRound casts to 16 bits."""
+        kept = {name: one.detach().clone() for name, one in self.named_parameters()}
+        super()._apply(fn, recurse)
+        for name, value in kept.items():
+            own = getattr(self, name)
+            if own.dtype != value.dtype:
+                own.data = value.to(own.device)
+        return self
+
     def moved(self) -> dict[str, torch.Tensor]:
         """Return weight and bias as the original has them, where scales moved into them."""
         found = {}
