@@ -135,7 +135,7 @@ def test_a_container_is_told_as_the_catalog_has_it_and_no_more(packager: Package
     assert list(json.loads(done.out)["container"]) == [
         *("family", "kind", "engine", "engine_version", "version", "default_base"),
         *("least_compute_capability", "source", "date", "variant", "release", "targets"),
-        *("repository", "cuda", "least_driver", "inference_ami"),
+        *("repository", "cuda", "least_driver", "inference_ami", "platforms"),
     ]
 
 
