@@ -9,10 +9,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from packager.core.errors import CachedFileChanged, PackagerError
+from packager.core.errors import CachedFileChanged, NotCached, PackagerError
 from packager.core.files.opening import FileUnreadable, SourceChanged, open_range
 from packager.core.image import Blob, Computed, FileRange, Inline, Place, RemoteRange
 from packager.core.ports import RemoteReader
+from packager.core.units import decimal
 
 __all__ = ["CHUNK", "BlobReader", "FileUnreadable", "SourceChanged"]
 
@@ -173,3 +174,12 @@ def _stamp(status: os.stat_result, segment: FileRange) -> _Stamp:
     """
     ctime_ns = 0 if segment.sha256 else status.st_ctime_ns
     return status.st_size, status.st_mtime_ns, ctime_ns
+
+
+def not_kept(size: int) -> NotCached:
+    """Return the refusal of a layer that `--require-cached` would compute anew; size in bytes."""
+    return NotCached(
+        f"a layer of {decimal(size)} would be quantized anew: no output has it, and no "
+        "repository that the cache names",
+        hint="write to where it was written before, or build without --require-cached",
+    )

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal
 
-from packager.core.errors import NotCached, NotReproduced, Unavailable
+from packager.core.errors import NotReproduced, Unavailable
 from packager.core.events import (
     EventSink,
     ImageEvent,
@@ -36,8 +36,8 @@ from packager.core.ports import (
     BlobWriter,
     ImageSink,
 )
-from packager.core.units import counted, decimal
-from packager.images.blobs import BlobReader
+from packager.core.units import counted
+from packager.images.blobs import BlobReader, not_kept
 from packager.images.claims import make_claims
 from packager.images.companion_blobs import TwinStream, check_digest, open_both, with_twin_digest
 from packager.images.compression import ZstdCompressor
@@ -365,7 +365,7 @@ class _Transfer:
         done = 0
         try:
             if not self._may_compute and layer.role == "weights" and layer.blob.is_computed:
-                raise _not_kept(layer)
+                raise not_kept(layer.size)
             twin.begin()
             for chunk in self._reader.chunks(layer.blob):
                 if self._stop.is_set():
@@ -433,14 +433,6 @@ def _cause(futures: Iterable[Future[Any]]) -> BaseException:
     failures = [error for future in ended if (error := future.exception())]
     own = (one for one in failures if not isinstance(one, (_Cancelled, WriteBrokenOff)))
     return next(own, failures[0])
-
-
-def _not_kept(layer: Layer) -> NotCached:
-    return NotCached(
-        f"a layer of {decimal(layer.size)} would be quantized anew: no output has it, and no "
-        "repository that the cache names",
-        hint="write to where it was written before, or build without --require-cached",
-    )
 
 
 def _readable_copies(layers: Sequence[Layer], sinks: Sequence[ImageSink]) -> dict[str, Blob]:

@@ -124,14 +124,13 @@ def read_weights_header(file: ModelFile, read: Callable[[Blob], bytes]) -> Weigh
 def _first(file: ModelFile, offset: int, length: int) -> Blob:
     whole = file.content  # one that was described anew has the header that it had
     content = whole.segments[0] if isinstance(whole, Blob) else whole
-    if isinstance(content, Inline):  # written for it, all of it
+    if isinstance(content, Inline):  # written for it
         return Blob((Inline(content.data[offset : offset + length]),))
     if isinstance(content, RemoteRange):
         return Blob((replace(content, offset=offset, length=length, in_order=True),))
     assert isinstance(content, FileRange)
     # Without the digest: a header is compared with the rest of its file when that is read.
-    part = replace(content, offset=content.offset + offset, length=length, sha256="")
-    return Blob((part,))
+    return Blob((replace(content, offset=content.offset + offset, length=length, sha256=""),))
 
 
 def parse_header(header: bytes, data_bytes: int, file: str) -> tuple[TensorInfo, ...]:

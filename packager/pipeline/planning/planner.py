@@ -254,12 +254,10 @@ def _choose(
     findings = [*check_facts(facts), *read, *check_request(facts, profile)]
     findings += check_shape(shape, profile.max_positions, answers=answers)
     findings += check_length(facts, limit) if answers else ()
-    findings += check_prefill(shape)
-    findings += check_pictures(facts)
+    findings += [*check_prefill(shape), *check_pictures(facts)]
     findings += check_utilization(request.gpu_memory_utilization, instance)
     findings += check_entries(facts.model, request.quantize_ignore)
-    findings += check_left_out(facts.model)
-    findings += check_files_read(facts.model, traits, request)
+    findings += [*check_left_out(facts.model), *check_files_read(facts.model, traits, request)]
     loaded_dtype, of_dtype = choose_dtype(profile, instance, request.dtype)
     compiler = services.compilers.get(request.compile or "")
     quantized = choose_schemes(facts, profile, services.quantizer, compiler)
