@@ -67,7 +67,7 @@ def pooling_options(plan: Plan, schema: EngineSchema) -> dict[str, str | bool]:
 
 
 def check_modules(who: str, plan: Plan) -> Iterator[Finding]:
-    """Find Dense modules that this version would leave out without a word."""
+    """Yield an error for Dense modules that this version would leave out in silence."""
     pooling, version = plan.profile.pooling, plan.container.engine_version
     modules = pooling.modules if pooling is not None else None
     if modules is None or not modules.projections:

@@ -80,6 +80,7 @@ REFUSED: Mapping[Kind, tuple[str, str]] = {
     ),
 }
 
+_OF_TIMM = "this model of timm"  # its config.json names no class
 TOWERS = ("vision_config", "audio_config", "vision_tower_config", "sound_config")
 
 
@@ -93,7 +94,7 @@ def refuse_kind(architecture: str, model: ModelFiles) -> Finding | None:
     if "chronos_config" in model.config:
         return _refused(architecture, "time-series")
     if not architecture and isinstance(model.config.get("pretrained_cfg"), Mapping):
-        return _refused("this model of timm", "image")
+        return _refused(_OF_TIMM, "image")
     if model.config.get("backbone_config") and kind_of(architecture) == "":
         return _refused(architecture, "image")
     kind = kind_of(architecture)

@@ -1,7 +1,7 @@
 """Models that give vectors or scores: which task, pooled from which tokens, by class and files.
 
 Engines recognise them in other ways than sentence-transformers does, and fall back to a way of
-pooling of their own without a word: what is read here is rendered outright.
+pooling of their own unasked: what is read here is rendered outright.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from packager.core.files.atomic import explain_disk_errors, read_regular
 # Options that a runner adds; a test holds these against the commands.
 SHOW_PROGRESS = frozenset(
     {("bench",), ("build",), ("copy",), ("evaluate",), ("mount",), ("neo",), ("node-cache",)}
-    | {("lock",), ("push",), ("run",), ("tune",)}
+    | {("join",), ("lock",), ("push",), ("run",), ("tune",)}
     | {
         ("base", "build"),
         ("base", "slim"),
