@@ -92,14 +92,14 @@ def sees(config: Mapping[str, Any]) -> bool:
 def refuse_kind(architecture: str, model: ModelFiles) -> Finding | None:
     """Refuse a model that is not served as what it is; None for what may be planned."""
     if "chronos_config" in model.config:
-        return _refused(architecture, "time-series")
+        return _not_served(architecture, "time-series")
     if not architecture and isinstance(model.config.get("pretrained_cfg"), Mapping):
-        return _refused(_OF_TIMM, "image")
+        return _not_served(_OF_TIMM, "image")
     if model.config.get("backbone_config") and kind_of(architecture) == "":
-        return _refused(architecture, "image")
+        return _not_served(architecture, "image")
     kind = kind_of(architecture)
     if kind in REFUSED:
-        return _refused(architecture, kind)
+        return _not_served(architecture, kind)
     if kind in (*GENERATIVE, "") and model.modules is None:
         shows = next((file.path for file in model.files if POOLING.fullmatch(file.path)), "")
         if shows:
@@ -107,7 +107,7 @@ def refuse_kind(architecture: str, model: ModelFiles) -> Finding | None:
     return None
 
 
-def _refused(architecture: str, kind: Kind) -> Finding:
+def _not_served(architecture: str, kind: Kind) -> Finding:
     what, hint = REFUSED[kind]
     return Finding("error", "model-not-generative", f"{architecture} is {what}", hint)
 

@@ -103,7 +103,7 @@ def test_an_image_without_a_shell_has_a_file_for_each() -> None:
         (file(f"{INFO.rpartition('/')[0].rpartition('/')[0]}/.wh.Foo_Bar-1.2.dist-info"), 2),
         (file("srv/.wh.status"), 3),
     ],
-    ids=lambda one: getattr(one, "name", None) or str(one),
+    ids=lambda given: given[0].name if isinstance(given, tuple) else str(given),
 )
 def test_an_upper_layer_removes_what_engines_remove(member: object, left: int) -> None:
     lower = layer_of(tar_of([file("var/lib/dpkg/status", STATUS), file(INFO, WHEEL)]))
