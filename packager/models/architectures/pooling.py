@@ -68,7 +68,7 @@ def read_pooling(architecture: str, model: ModelFiles) -> Pooling | None:
         is_converted=kind in (*GENERATIVE, ""),
         is_linear=modules is not None and modules.activation == "Identity",
         judges=task == "rerank" and kind in (*GENERATIVE, ""),
-        lacks_positions=text.get("model_type") in _SHIFTED and _POSITIONS not in text,
+        lacks_positions=str(text.get("model_type")) in _SHIFTED and _POSITIONS not in text,
         modules=modules,
     )
 
@@ -79,7 +79,7 @@ def longest_of(pooling: Pooling, model: ModelFiles, positions: int) -> int:
     vLLM limits an encoder to its tokenizer's length, sentence-transformers every model.
     """
     stated = text_config(model.config)
-    if stated.get("model_type") in _SHIFTED:
+    if str(stated.get("model_type")) in _SHIFTED:
         padding = stated.get("pad_token_id", 1)
         positions -= padding + 1 if type(padding) is int and 0 <= padding < positions else 0
     limits = (pooling.modules.longest if pooling.modules else 0, model.tokenizer_longest)
