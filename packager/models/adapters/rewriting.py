@@ -19,6 +19,7 @@ from packager.core.adapters import CONFIG, WEIGHTS, AdaptedModule, Adapter, Adap
 from packager.core.errors import ModelRefused
 from packager.core.image import Blob, Computed, FileRange, Inline, RemoteRange, Segment, Sources
 from packager.core.model import ModelFile, WeightsHeader
+from packager.core.remote.addresses import is_in_order
 from packager.models.adapters.pairs import tensor_names
 
 WIDTH = {"BF16": 2, "F16": 2, "F32": 4}
@@ -93,7 +94,8 @@ def _rewritten_weights(
 ) -> ModelFile:
     """Describe the pairs in the order of the file: what is read in order proves its digest.
 
-    Other tensors are copies of the base's own, and left out.
+    Other tensors are copies of the base's own, and left out.  Raises `ModelRefused` where a hub's
+    file ends with one: what is read of it would be held against no digest.
     """
     halves = {one.a.name: (one, 0) for one in adapter.modules}
     halves |= {one.b.name: (one, 1) for one in adapter.modules}
@@ -119,6 +121,13 @@ def _rewritten_weights(
             "data_offsets": [end, end + length],
         }
         end += length
+    by_parts = isinstance(place, RemoteRange) and is_in_order(place)
+    if by_parts and header.tensors[-1].name not in halves:
+        raise ModelRefused(
+            f"the adapter {adapter.name!r} cannot be read from the hub piece by piece: its file "
+            "ends with a tensor that is left out, and only the whole file has a digest",
+            hint="download it, and name its directory",
+        )
     head = json.dumps(described, separators=(",", ":")).encode()
     head += b" " * (-len(head) % ALIGNED)
     content = Blob((Inline(struct.pack("<Q", len(head)) + head), *filter(_is_there, segments)))

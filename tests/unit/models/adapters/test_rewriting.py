@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from packager.core.adapters import AdapterRewrite
-from packager.core.image import Blob, Inline
+from packager.core.image import Blob, Inline, RemoteRange
 from packager.core.model import ModelFile
 from packager.images.blobs import BlobReader
 from packager.models.adapters.rewriting import rewrite_adapter
@@ -87,6 +88,20 @@ def test_modules_get_the_names_of_the_base(tmp_path: Path) -> None:
         "base_model.model.h.0.q.lora_A.weight",
         "base_model.model.h.0.q.lora_B.weight",
     ]
+
+
+def test_a_file_of_a_hub_that_is_not_read_to_its_end_is_refused(tmp_path: Path) -> None:
+    adapter = read_adapter(write_adapter(tmp_path / "a", {PATH: (256, 256), OTHER: (128, 256)}))
+    weights = next(file for file in adapter.files if file.path.endswith(".safetensors"))
+    header = read_weights_header(weights, READER.read)
+    url = "hf://o/n@" + "0" * 40 + "/adapter_model.safetensors"
+    there = replace(weights, content=RemoteRange(url=url, offset=0, length=weights.size))
+    adapter = replace(adapter, files=(there,))
+    kept = tuple(one for one in adapter.modules if one.path == PATH)
+
+    assert rewrite_adapter(adapter, AdapterRewrite(rank=8), lambda _: header)
+    with raises_code("ModelRefused", match="cannot be read from the hub"):
+        rewrite_adapter(replace(adapter, modules=kept), AdapterRewrite(rank=8), lambda _: header)
 
 
 def _load(data: bytes) -> dict[str, np.ndarray]:
