@@ -24,6 +24,7 @@ class EngineRow:
     ranks_compared: bool = False  # predictions for ranks that share experts were compared
     package: str = ""  # on Python's index; "" where it is none
     base_alias: str = ""  # the name of an adapter that its server takes for the base
+    takes_middleware: bool = False  # its server takes one as an option
 
 
 UNKNOWN = EngineRow()

@@ -12,6 +12,7 @@ from packager.cli.run.containers import ContainerSpec
 from packager.cli.serving.containers import find_image
 from packager.core import capture
 from packager.core.capture.settings import DIRECTORY, REDACT_FILE, VARIABLE, CaptureSettings
+from packager.core.engine_rows import engine_row
 from packager.core.errors import UsageError
 from packager.core.serving import SERVING_DIR
 from packager.core.share import share_dir
@@ -28,7 +29,7 @@ def with_capture(engine: Any, wanted: ContainerSpec, found: TrafficCapture | Non
     config = find_image(engine, wanted.image).attrs.get("Config") or {}
     labels = config.get("Labels") or {}
     is_ours = f"{SERVING_DIR}/launch.py" in (config.get("Entrypoint") or ())
-    if labels.get("dev.packager.family") != "vllm" or not is_ours:
+    if not engine_row(labels.get("dev.packager.family", "")).takes_middleware or not is_ours:
         raise UsageError(
             f"the server of {wanted.image!r} takes no middleware that captures",
             hint=f"`packager deploy compose apply docker:{wanted.image} --capture DIR` captures "

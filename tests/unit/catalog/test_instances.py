@@ -58,7 +58,7 @@ def test_an_unknown_name_gets_the_nearest_one_or_the_list(name: str, hint: str) 
 def test_every_row_is_complete_and_named_once() -> None:
     rows = instances()
 
-    assert len({row.name for row in rows}) == len(rows) == 125
+    assert len({row.name for row in rows}) == len(rows) == 167
     assert all(row.devices > 0 and row.device_bytes > 0 and row.source for row in rows)
 
 

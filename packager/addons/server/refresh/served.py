@@ -16,6 +16,7 @@ from packager.core.strict_models import StrictDocument
 
 _FIRST, _EACH = "vllm:time_to_first_token_seconds", "vllm:inter_token_latency_seconds"
 _EACH_BEFORE = "vllm:time_per_output_token_seconds"  # its name in earlier versions
+_PREFIX = _FIRST[: _FIRST.index(":") + 1]  # of all metrics of its engine
 _ANSWERS = "http_requests_total"
 _Z = 3.0  # deviations: a watch looks again and again
 _ERRORS = 3  # fewer are chance
@@ -59,10 +60,10 @@ class ServedFigures:
 def figures_of(text: str) -> ServedFigures | None:
     """Return the figures in a server's metrics; None where they are not vLLM's."""
     try:
-        readings = list(read_metrics(text, ("vllm:", _ANSWERS)))
+        readings = list(read_metrics(text, (_PREFIX, _ANSWERS)))
     except ValueError:
         return None
-    if not any(one.name.startswith("vllm:") for one in readings):
+    if all(one.name == _ANSWERS for one in readings):
         return None
     drafts, accepted = _sum(readings, DRAFTS), _sum(readings, ACCEPTED)
     answers = [
