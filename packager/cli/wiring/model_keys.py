@@ -17,7 +17,7 @@ from packager.core.errors import ModelRefused, UsageError
 from packager.core.files.opening import SourceChanged
 from packager.core.image import Blob
 from packager.core.model import ModelFile, ModelFiles
-from packager.core.references import DirectoryReference, ModelReference
+from packager.core.references import DirectoryReference, HubReference, ModelReference
 from packager.images.blobs import BlobReader
 from packager.images.sbom.licences import is_denied, stated_license
 from packager.images.signatures.model_signing import (
@@ -37,7 +37,9 @@ def model_name(reference: ModelReference) -> str:
     """Return the one name of a model's place, as policies compare it."""
     if isinstance(reference, DirectoryReference):
         return str(Path(reference.path).expanduser().resolve())
-    return reference.text.partition("@")[0].removeprefix("hf://")
+    if isinstance(reference, HubReference):
+        return reference.name
+    return reference.text.partition("@")[0]
 
 
 def find_signed(

@@ -17,6 +17,7 @@ from packager.addons.deploy.sagemaker.spec import SageMakerSpec
 from packager.core.adapters import check_adapter_name
 from packager.core.deployment import Deployment
 from packager.core.errors import UsageError
+from packager.core.references import parse_bucket_place
 
 BASE = "BaseInferenceComponentName"
 ARCHIVE = ".tar.gz"
@@ -28,7 +29,7 @@ def read_adapters(given: Sequence[str]) -> dict[str, str]:
     for one in given:
         name, _, uri = one.partition("=")
         check_adapter_name(name)
-        if not uri.startswith("s3://") or not uri.endswith(ARCHIVE) or name in found:
+        if parse_bucket_place(uri) is None or not uri.endswith(ARCHIVE) or name in found:
             raise UsageError(
                 f"{one[:200]!r} is no adapter component",
                 hint=f"write --adapter NAME=s3://BUCKET/KEY{ARCHIVE}, each name once",

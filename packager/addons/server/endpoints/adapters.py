@@ -30,7 +30,7 @@ from packager.addons.server.sagemaker.hosting import DOWNLOAD_S, ModelData
 from packager.core.adapters import CONFIG
 from packager.core.errors import ModelRefused, SmokeFailed
 from packager.core.files.atomic import explain_disk_errors
-from packager.core.references import DirectoryReference
+from packager.core.references import DirectoryReference, parse_bucket_place
 from packager.models.adapters.read import adapter_of
 from packager.models.local import LocalSource
 
@@ -74,7 +74,7 @@ def check_adapter(specification: Mapping[str, Any]) -> AdapterSpec:
             "an adapter has the container of its base."
         )
     uri = container.get("ArtifactUrl") or ""
-    if not uri.startswith("s3://") or not uri.endswith(ARCHIVE):
+    if parse_bucket_place(uri) is None or not uri.endswith(ARCHIVE):
         raise ValidationRefused(
             f"Specification.Container.ArtifactUrl of an adapter is one {ARCHIVE} in S3."
         )
