@@ -93,12 +93,13 @@ def ranking_sections(ranking: Ranking) -> tuple[Section, ...]:
     parts: list[Part] = []
     if ranking.options:
         workload = ranking.options[0].prediction.workload
-        told = (
-            f"{PRESETS[ranking.goal].title}: {PRESETS[ranking.goal].summary}",
-            f"{workload.name}, {workload.input_tokens} tokens in and {workload.output_tokens} out, "
-            f"each token within {limit_words(ranking)}",
-            "",
+        asked = (
+            workload.words
+            if workload.texts
+            else f"{workload.name}, {workload.input_tokens} tokens in and "
+            f"{workload.output_tokens} out, each token within {limit_words(ranking)}"
         )
+        told = (f"{PRESETS[ranking.goal].title}: {PRESETS[ranking.goal].summary}", asked, "")
         rows = tuple(Row(_row(option)) for option in ranking.options[:MOST_ROWS])
         parts += [Lines(told), Table(columns=word_columns(*_HEADER), rows=rows)]
         more = len(ranking.options) - MOST_ROWS
