@@ -7,7 +7,6 @@ from dataclasses import replace
 from packager.core.image import ImageSpec
 from packager.core.plan import Plan
 from packager.core.recipe import CacheStatus, Step
-from packager.optimize.keys.documents import QuantizedCheckpointKey
 from packager.optimize.steps.services import RunStep
 from packager.pipeline.planning.recipe import quantizer_of
 from packager.pipeline.services import BuildServices
@@ -32,6 +31,7 @@ def quantized_in_stream(
 def layers_step(step: Step, plan: Plan) -> Step | None:
     """Return how the layers of a checkpoint are looked up, which a tool's step would make."""
     from packager.optimize.cache.streamed import layers_key
+    from packager.optimize.keys.documents import QuantizedCheckpointKey
 
     if not isinstance(step.key, QuantizedCheckpointKey):
         return None

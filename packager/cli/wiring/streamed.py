@@ -11,7 +11,6 @@ from packager.core.errors import PackagerError
 from packager.core.image import BY_CACHE, ImageSpec, Layer, Written
 from packager.core.ports import ImageSink
 from packager.core.recipe import Step
-from packager.optimize.keys.documents import StreamedLayersKey
 from packager.pipeline.services import BuildServices
 
 if TYPE_CHECKING:
@@ -44,6 +43,7 @@ def with_streamed_layers(
 
 def _find(step: Step, image: ImageSpec, cache: ArtifactCache | None, clients: Clients) -> ImageSpec:
     from packager.optimize.cache.streamed import find_layers
+    from packager.optimize.keys.documents import StreamedLayersKey
 
     if cache is None or not isinstance(step.key, StreamedLayersKey):
         return image
@@ -98,6 +98,7 @@ def _keep(
     step: Step, written: Written, cache: ArtifactCache | None, sinks: Sequence[ImageSink]
 ) -> None:
     from packager.optimize.cache.streamed import keep_layers, kept_of
+    from packager.optimize.keys.documents import StreamedLayersKey
 
     made: KeptLayers | None = kept_of(written.claims, tuple(_repositories(sinks)))
     if cache is not None and made is not None and isinstance(step.key, StreamedLayersKey):

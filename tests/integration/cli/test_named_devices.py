@@ -68,7 +68,7 @@ def test_all_stands_for_what_sagemaker_hosts_on(packager: Packager) -> None:
     ranking = json.loads(done.out)
     names = [one["instance"] for one in (*ranking["options"], *ranking["skipped"])]
 
-    assert len(names) == 86
+    assert len(names) == 116
     assert all(name.startswith("ml.") for name in names)
     assert "ml.gr6.4xlarge" not in names
 

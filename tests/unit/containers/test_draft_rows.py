@@ -144,7 +144,14 @@ def test_the_report_counts_what_was_trained_on_and_measured(
     row = rows.Row([1, 2, 3, 4], [True, True, False, True])
 
     report = figures.report(
-        "medusa", rows=[row, row], held_out=[row], epochs=2, steps=7, before=before, after=after
+        "medusa",
+        rows=[row, row],
+        held_out=[row],
+        epochs=2,
+        steps=7,
+        kept=5,
+        before=before,
+        after=after,
     )
 
     assert report == TABLES["report"]
