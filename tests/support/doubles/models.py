@@ -40,8 +40,8 @@ def write_model(
     layers: int = 2,
     hidden_size: int = 64,
     intermediate_size: int = 128,
-    heads: int = 4,
-    kv_heads: int = 2,
+    heads: int = 0,
+    kv_heads: int = 0,
     vocab_size: int = 256,
     dtype: str = "BF16",
     seed: int = 0,
@@ -50,8 +50,11 @@ def write_model(
     """Write a complete llama model and return its directory.
 
     One shard gives `model.safetensors`; more give numbered shards and an
-    index.  `config` replaces or adds keys of config.json.
+    index.  `config` replaces or adds keys of config.json.  Unless stated there are four heads,
+    fewer where they would be of less than 32: processors compute no smaller ones.
     """
+    heads = heads or max(1, min(4, hidden_size // 32))
+    kv_heads = kv_heads or max(1, heads // 2)
     directory.mkdir(parents=True, exist_ok=True)
     spelled = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}.get(dtype, "bfloat16")
     write_json(
