@@ -20,7 +20,7 @@ from packager.addons.server.refresh.report import (
 )
 from packager.addons.server.refresh.run import HeadRefresh
 from packager.addons.server.refresh.spec import read_refresh_file
-from packager.addons.server.refresh.turn import STAGES, Stage, Turn, serving_head
+from packager.addons.server.refresh.turn import STAGES, HeadTurn, Stage, serving_head
 from packager.addons.server.refresh.units import Unit, unit_text
 from packager.addons.server.refresh.work import RefreshWork
 from packager.cli.run.containers import find_engine
@@ -143,7 +143,7 @@ def _show_plan(heads: HeadRefresh, output_format: str) -> None:
     )
 
 
-def _demand(turn: Turn) -> None:
+def _demand(turn: HeadTurn) -> None:
     """Raise for a turn whose head does not serve."""
     if left := turn.results.get("roll-out", {}).get("left"):
         raise SpeculationRejected(

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from packager.addons.server.refresh.turn import Stage, Turn, TurnEntry, turns_of
+from packager.addons.server.refresh.turn import HeadTurn, Stage, TurnEntry, turns_of
 from packager.core.documents import NotStrict, parse_object
 from packager.core.errors import ModelRefused, Unavailable
 from packager.core.files.atomic import (
@@ -36,7 +36,7 @@ class RefreshJournal:
         self.folder = folder
         self._file = folder / _FILE
 
-    def turns(self) -> tuple[Turn, ...]:
+    def turns(self) -> tuple[HeadTurn, ...]:
         """Return what was done so far; raise `ModelRefused` for a journal of another form."""
         return turns_of(self._entries())
 

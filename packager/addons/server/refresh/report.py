@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from packager.addons.server.refresh.turn import EXPLAINED, Turn
+from packager.addons.server.refresh.turn import EXPLAINED, HeadTurn
 from packager.core.reports.report import Lines, Part, Report, Section, plain_table
 
 
-def turn_document(turn: Turn) -> dict[str, Any]:
+def turn_document(turn: HeadTurn) -> dict[str, Any]:
     """Return a turn for programs."""
     return {
         "turn": turn.number,
@@ -21,7 +21,7 @@ def turn_document(turn: Turn) -> dict[str, Any]:
     }
 
 
-def turn_report(turn: Turn) -> Report:
+def turn_report(turn: HeadTurn) -> Report:
     """Return what a turn found, and how it ended."""
     parts: list[Part] = [Lines(tuple(_turn_lines(turn)), "")]
     checks = turn.results.get("gate", {}).get("checks", ())
@@ -34,7 +34,7 @@ def turn_report(turn: Turn) -> Report:
     return Report(kind="Draft, refreshed", title=f"turn {turn.number}", sections=(section,))
 
 
-def turns_report(name: str, turns: Sequence[Turn]) -> Report:
+def turns_report(name: str, turns: Sequence[HeadTurn]) -> Report:
     """Return all turns, a row each."""
     header = ("turn", "began", "conversations", "accepted length", "decided", "ended")
     rows = [_turn_row(one) for one in turns]
@@ -51,7 +51,7 @@ def unit_report(text: str) -> Report:
     return Report(kind="Draft, refreshed", title="unit", sections=(section,))
 
 
-def _turn_lines(turn: Turn) -> Iterator[str]:
+def _turn_lines(turn: HeadTurn) -> Iterator[str]:
     ended = EXPLAINED[turn.outcome]
     yield f"turn {turn.number}     {turn.outcome or f'before {turn.next_stage}'}: {ended}"
     found = turn.results.get("collect", {})
@@ -75,7 +75,7 @@ def _check_row(check: dict[str, Any]) -> tuple[str, ...]:
     return (check["name"], *map(_percent, figures), str(check["count"]), check["state"])
 
 
-def _turn_row(turn: Turn) -> tuple[str, ...]:
+def _turn_row(turn: HeadTurn) -> tuple[str, ...]:
     checks = turn.results.get("gate", {}).get("checks", ())
     nothing: dict[str, Any] = {}
     length = next((one for one in checks if one["name"] == "accepted length"), nothing)

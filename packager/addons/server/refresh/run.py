@@ -10,8 +10,8 @@ from packager.addons.server.refresh.drift import added, costs, has_drifted, leng
 from packager.addons.server.refresh.journal import RefreshJournal
 from packager.addons.server.refresh.turn import (
     STAGES,
+    HeadTurn,
     Stage,
-    Turn,
     last_data,
     length_served,
     open_turn,
@@ -30,7 +30,7 @@ class HeadRefresh:
     journal: RefreshJournal
     work: RefreshWork
 
-    def run(self, until: Stage | None = None) -> Turn:
+    def run(self, until: Stage | None = None) -> HeadTurn:
         """Go on with the turn that is open, or begin one; return it where it ends or `until`."""
         with self.journal.locked():
             turn = self.turn()
@@ -41,15 +41,15 @@ class HeadRefresh:
                     break
             return turn
 
-    def turn(self) -> Turn:
+    def turn(self) -> HeadTurn:
         """Return the turn that is open, or a new one."""
         return open_turn(self.journal.turns())
 
-    def turn_of(self, number: int) -> Turn:
+    def turn_of(self, number: int) -> HeadTurn:
         """Return a turn by its number."""
         return next(one for one in self.journal.turns() if one.number == number)
 
-    def take_back(self) -> Turn:
+    def take_back(self) -> HeadTurn:
         """Serve the image before the last roll-out again; raise `NotFound` without one."""
         with self.journal.locked():
             turns = [one for one in self.journal.turns() if one.may_have_moved]
@@ -61,7 +61,7 @@ class HeadRefresh:
             self._do(turns[-1], "back")
             return self.turn_of(turns[-1].number)
 
-    def _do(self, turn: Turn, stage: Stage) -> None:
+    def _do(self, turn: HeadTurn, stage: Stage) -> None:
         self.journal.add(turn.number, stage, "begun")
         self.work.say(f"turn {turn.number}: {stage}")
         try:
@@ -71,7 +71,7 @@ class HeadRefresh:
             raise
         self.journal.add(turn.number, stage, "done", result)
 
-    def _collect(self, turn: Turn) -> dict[str, Any]:
+    def _collect(self, turn: HeadTurn) -> dict[str, Any]:
         """Collect, unless turns begin by drift alone, and the head that serves does well."""
         work, turns = self.work, self.journal.turns()
         rules, reference = work.spec.drift, length_served(turns)
@@ -88,17 +88,17 @@ class HeadRefresh:
             return {**work.collect(self.journal.turn_folder(turn.number), ""), "drift": told}
         return work.collect(self.journal.turn_folder(turn.number), last_data(turns))
 
-    def _stages(self) -> dict[Stage, Callable[[Turn], dict[str, Any]]]:
+    def _stages(self) -> dict[Stage, Callable[[HeadTurn], dict[str, Any]]]:
         work = self.work
 
-        def head(turn: Turn) -> str:
+        def head(turn: HeadTurn) -> str:
             before = [one for one in self.journal.turns() if one.number < turn.number]
             return serving_head(before, work.spec.head)
 
-        def folder(turn: Turn) -> Any:
+        def folder(turn: HeadTurn) -> Any:
             return self.journal.turn_folder(turn.number)
 
-        stages: dict[Stage, Callable[[Turn], dict[str, Any]]] = {
+        stages: dict[Stage, Callable[[HeadTurn], dict[str, Any]]] = {
             "collect": self._collect,
             "train": lambda turn: work.train(folder(turn), head(turn)),
             "build": lambda turn: work.build(turn.number, str(turn.results["train"]["head"])),

@@ -35,7 +35,7 @@ class TurnEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class HeadTurn:
     """What is known of a turn."""
 
     number: int
@@ -71,47 +71,47 @@ class Turn:
         return "gate" in self.results and self.results["gate"].get("decision") == "yes"
 
 
-def turns_of(entries: Iterable[TurnEntry]) -> tuple[Turn, ...]:
+def turns_of(entries: Iterable[TurnEntry]) -> tuple[HeadTurn, ...]:
     """Return the turns of a journal, the first one first."""
-    found: dict[int, Turn] = {}
+    found: dict[int, HeadTurn] = {}
     for entry in entries:
-        turn = found.get(entry.turn) or Turn(number=entry.turn, results={}, began=entry.at)
+        turn = found.get(entry.turn) or HeadTurn(number=entry.turn, results={}, began=entry.at)
         results, failure = turn.results, turn.failure
         is_new = entry.stage not in results or turn.outcome == "waits"
         if entry.state == "done" and is_new:
             results, failure = {**results, entry.stage: entry.result}, ""
         elif entry.state == "failed":
             failure = str(entry.result.get("reason", ""))
-        found[entry.turn] = Turn(
+        found[entry.turn] = HeadTurn(
             number=entry.turn, results=results, failure=failure, began=turn.began
         )
     return tuple(found[number] for number in sorted(found))
 
 
-def open_turn(turns: Iterable[Turn]) -> Turn:
+def open_turn(turns: Iterable[HeadTurn]) -> HeadTurn:
     """Return the turn that goes on, or the next one."""
     known = list(turns)
     if known and not known[-1].outcome:
         return known[-1]
     if known and known[-1].outcome == "waits":  # it is asked again, under its number
-        return Turn(number=known[-1].number, results={})
-    return Turn(number=known[-1].number + 1 if known else 1, results={})
+        return HeadTurn(number=known[-1].number, results={})
+    return HeadTurn(number=known[-1].number + 1 if known else 1, results={})
 
 
-def serving_head(turns: Iterable[Turn], first: str) -> str:
+def serving_head(turns: Iterable[HeadTurn], first: str) -> str:
     """Return the head that serves: that of the last turn which was rolled out for good."""
     served = [turn for turn in turns if turn.outcome == "served"]
     return str(served[-1].results["train"]["head"]) if served else first
 
 
-def length_served(turns: Iterable[Turn]) -> float | None:
+def length_served(turns: Iterable[HeadTurn]) -> float | None:
     """Return the accepted length in traffic of the head that serves, when it was rolled out."""
     served = [turn for turn in turns if turn.outcome == "served"]
     after = (served[-1].results["watch"].get("after") or {}) if served else {}
     return after.get("length")
 
 
-def last_data(turns: Iterable[Turn]) -> str:
+def last_data(turns: Iterable[HeadTurn]) -> str:
     """Return the digest of the traffic that was last trained on; "" before any."""
     trained = [turn for turn in turns if "train" in turn.results]
     return str(trained[-1].results["collect"].get("digest", "")) if trained else ""

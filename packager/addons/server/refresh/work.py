@@ -36,7 +36,7 @@ from packager.addons.server.refresh.measuring import (
 )
 from packager.addons.server.refresh.served import ServedFigures, figures_of, judge
 from packager.addons.server.refresh.spec import RefreshSpec
-from packager.addons.server.refresh.turn import Turn
+from packager.addons.server.refresh.turn import HeadTurn
 from packager.cli.run.containers import engine_errors
 from packager.cli.serving.containers import find_image
 from packager.core.errors import NotFound, SmokeFailed, StepFailed
@@ -125,7 +125,7 @@ class RefreshWork:
         self._run([*words, *spec.build])
         return {"image": image, "id": self._id_of(image)}
 
-    def measure(self, folder: Path, turn: Turn) -> dict[str, Any]:
+    def measure(self, folder: Path, turn: HeadTurn) -> dict[str, Any]:
         """Compare the heads; the figures of each round are kept below the folder."""
         self._remove_left()
         work = self._rounds(folder, turn)
@@ -142,7 +142,7 @@ class RefreshWork:
         told = {"before": before.document() if before else None}
         return {**verdict.document(), **told}
 
-    def roll_out(self, turn: Turn) -> dict[str, Any]:
+    def roll_out(self, turn: HeadTurn) -> dict[str, Any]:
         """Replace the servers; servers that do not answer are a verdict, and no failure.
 
         What somebody else has deployed since the turn began is left alone.
@@ -157,7 +157,7 @@ class RefreshWork:
             return {"failed": error.message, "at_s": self.clock()}
         return {"at_s": self.clock()}
 
-    def watch(self, turn: Turn) -> dict[str, Any]:
+    def watch(self, turn: HeadTurn) -> dict[str, Any]:
         """Watch the new head until it stays, or is worse."""
         rolled = turn.results["roll-out"]
         if rolled.get("failed"):
@@ -181,7 +181,7 @@ class RefreshWork:
                 return {"verdict": verdict, "reason": reason, **told}
             self.sleep(_POLL_S)
 
-    def back(self, turn: Turn) -> dict[str, Any]:
+    def back(self, turn: HeadTurn) -> dict[str, Any]:
         """Serve the image before again: the very same one, whatever has its name now."""
         found = turn.results["collect"]
         image, wanted = str(found["image"]), str(found["id"])
@@ -253,7 +253,7 @@ class RefreshWork:
     def _purpose(self) -> str:
         return f"refresh-{self.spec.name}"
 
-    def _rounds(self, folder: Path, turn: Turn) -> RoundWork:
+    def _rounds(self, folder: Path, turn: HeadTurn) -> RoundWork:
         rules = self.spec.measure
         old, new = str(turn.results["collect"]["image"]), str(turn.results["build"]["image"])
         config = find_image(self.engine, old).attrs.get("Config") or {}

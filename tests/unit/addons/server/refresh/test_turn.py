@@ -6,7 +6,7 @@ from typing import Any
 
 from packager.addons.server.refresh.turn import (
     STAGES,
-    Turn,
+    HeadTurn,
     TurnEntry,
     last_data,
     length_served,
@@ -69,7 +69,7 @@ def test_a_failure_is_shown_until_the_stage_is_done() -> None:
     assert (failed.failure, done.failure) == ("disk", "")
 
 
-def served(number: int, head: str) -> Turn:
+def served(number: int, head: str) -> HeadTurn:
     done = [f"{stage} done" for stage in STAGES[:-1]]
     results = {"train": {"head": head}, "watch": {"verdict": "well"}}
     return turns_of(entries(*done, turn=number, **results))[0]

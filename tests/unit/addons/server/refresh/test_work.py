@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from packager.addons.server.refresh.spec import RefreshSpec
-from packager.addons.server.refresh.turn import Turn
+from packager.addons.server.refresh.turn import HeadTurn
 from packager.addons.server.refresh.work import RefreshWork
 from packager.core.errors import SmokeFailed
 from tests.support.refusals import raises_code
@@ -74,10 +74,10 @@ def work_of(
 
 
 APPLY = ("deploy", "compose", "apply", "docker:tiny:1", "--name", "tiny", "--wait", "--port", "9")
-BEFORE = Turn(
+BEFORE = HeadTurn(
     number=2, results={"collect": {"enough": True, "image": "tiny:1", "id": "sha256:old"}}
 )
-BUILT = Turn(number=2, results={**BEFORE.results, "build": {"image": "tiny:head-2"}})
+BUILT = HeadTurn(number=2, results={**BEFORE.results, "build": {"image": "tiny:head-2"}})
 
 
 def test_the_very_image_before_serves_again_whatever_has_its_name_now(
@@ -97,7 +97,7 @@ def test_servers_that_do_not_answer_are_taken_back(monkeypatch: pytest.MonkeyPat
     rolled = work.roll_out(BUILT)
     assert rolled == {"failed": "it ended", "at_s": 100.0}
 
-    turn = Turn(number=2, results={"roll-out": rolled, "gate": {}})
+    turn = HeadTurn(number=2, results={"roll-out": rolled, "gate": {}})
     assert work.watch(turn) == {"verdict": "worse", "reason": "it ended"}
 
 
@@ -113,14 +113,14 @@ def test_what_somebody_else_deployed_meanwhile_is_left_alone(
 
     assert "serves another:1 now" in told["left"]
     assert ran == []
-    assert Turn(number=2, results={**BUILT.results, "roll-out": told}).outcome == "kept"
+    assert HeadTurn(number=2, results={**BUILT.results, "roll-out": told}).outcome == "kept"
 
 
 def test_a_watch_goes_on_where_it_was_after_a_kill(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter((700.0, 800.0, 100.0 + SPEC.watch.longest_s))
     work = work_of(monkeypatch, [], clock=lambda: next(times))
 
-    told = work.watch(Turn(number=2, results={"roll-out": {"at_s": 100.0}, "gate": {}}))
+    told = work.watch(HeadTurn(number=2, results={"roll-out": {"at_s": 100.0}, "gate": {}}))
 
     assert (told["verdict"], told["seconds"]) == ("well", SPEC.watch.longest_s)
 
@@ -128,7 +128,7 @@ def test_a_watch_goes_on_where_it_was_after_a_kill(monkeypatch: pytest.MonkeyPat
 def test_a_server_that_restarts_is_worse_and_a_front_is_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    turn = Turn(number=2, results={"roll-out": {"at_s": 100.0 - 9999.0}, "gate": {}})
+    turn = HeadTurn(number=2, results={"roll-out": {"at_s": 100.0 - 9999.0}, "gate": {}})
 
     def verdict(service: str) -> str:
         found = [container("a", service=service, restarts=2)]
