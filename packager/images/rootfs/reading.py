@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import replace
@@ -144,36 +144,15 @@ class LayerReader:
 
     def _read(self, layer: Layer) -> None:
         """Read a layer as a stream; compare both of its digests."""
-        travelling, content = hashlib.sha256(), hashlib.sha256()
         found = ListingWriter(_name_of(layer))
-        reader = TarReader(found, sparse=True, contents=found)
-        arriving = self._arriving(layer, travelling)
-        packed = is_compressed(layer.media_type)
-        try:
-            for piece in unpack(arriving, layer.media_type, layer.digest, layer.blob.size):
-                if packed:
-                    content.update(piece)
-                reader.feed(piece)
-            for _ in arriving:
-                pass  # behind the end of what is compressed: the digest is that of all
-            _compare(layer, layer.digest, travelling, "digest")
-            if packed:
-                _compare(layer, layer.diff_id, content, "digest of its content (diffID)")
-            reader.finish()
-        except ValueError as error:
-            raise layer_broken(layer.digest, str(error)) from error
+        read_compared(layer, self._arriving(layer), TarReader(found, sparse=True, contents=found))
         self._keep(_name_of(layer), found.document())
 
-    def _arriving(self, layer: Layer, hashed: hashlib._Hash) -> Iterator[memoryview]:
-        """Yield the layer's bytes as they come, hashed and counted."""
-        taken = 0
+    def _arriving(self, layer: Layer) -> Iterator[memoryview]:
+        """Yield the layer's bytes as they come, counted."""
         for chunk in self._chunks(layer.blob):
             if self._stop.is_set():
                 raise _Cancelled
-            taken += len(chunk)
-            if taken > layer.blob.size:
-                raise layer_broken(layer.digest, "it is longer than its image says")
-            hashed.update(chunk)
             with self._lock:
                 self._done += len(chunk)
             self._tell(StepEvent(step=STEP, state="running", done=self._done, size=self._size))
@@ -236,6 +215,36 @@ def _read_headers(layer: Layer, name: str, read: ReadRange) -> bytes:
     except ValueError as error:
         raise layer_broken(layer.digest, str(error)) from error
     return found.document()
+
+
+def read_compared(layer: Layer, chunks: Iterable[memoryview], reader: TarReader) -> None:
+    """Read a layer as a stream; raise `LayerBroken` where one of its two digests is another."""
+    travelling, content = hashlib.sha256(), hashlib.sha256()
+
+    def arriving() -> Iterator[memoryview]:
+        taken = 0
+        for chunk in chunks:
+            taken += len(chunk)
+            if taken > layer.blob.size:
+                raise layer_broken(layer.digest, "it is longer than its image says")
+            travelling.update(chunk)
+            yield chunk
+
+    coming = arriving()
+    packed = is_compressed(layer.media_type)
+    try:
+        for piece in unpack(coming, layer.media_type, layer.digest, layer.blob.size):
+            if packed:
+                content.update(piece)
+            reader.feed(piece)
+        for _ in coming:
+            pass  # behind the end of what is compressed: the digest is that of all
+        _compare(layer, layer.digest, travelling, "digest")
+        if packed:
+            _compare(layer, layer.diff_id, content, "digest of its content (diffID)")
+        reader.finish()
+    except ValueError as error:
+        raise layer_broken(layer.digest, str(error)) from error
 
 
 def _compare(layer: Layer, stated: str, hashed: hashlib._Hash, what: str) -> None:

@@ -9,7 +9,6 @@ Sources: deb-control(5), the core metadata of packaging.python.org, the purl typ
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -17,8 +16,9 @@ from itertools import chain
 from packager.core.image import Blob, Layer
 from packager.core.units import MIB
 from packager.images.rootfs.node import FileNode, Path
+from packager.images.rootfs.reading import read_compared
 from packager.images.rootfs.tar_reader import TarReader
-from packager.images.rootfs.unpacking import check_types, is_compressed, layer_broken, unpack
+from packager.images.rootfs.unpacking import check_types, layer_broken
 from packager.images.sbom import purls
 from packager.images.sbom.components import Component
 from packager.images.sbom.licences import stated_license
@@ -45,7 +45,7 @@ def packages_of(layers: Sequence[Layer], chunks: Chunks) -> tuple[Component, ...
     files: dict[Path, bytes] = {}
     for layer in layers:
         found = _LayerFiles(files)
-        _read(layer, chunks, found)
+        read_compared(layer, chunks(layer.blob), TarReader(found, sparse=True, contents=found))
         files = found.over()
         if len(files) > MAX_FILES or sum(map(len, files.values())) > MAX_ALL:
             raise layer_broken(layer.digest, "what names packages in it takes too much")
@@ -118,40 +118,6 @@ class _LayerFiles:
         if path and path not in self._parents:
             return
         self._lower = {one: data for one, data in self._lower.items() if one[: len(path)] != path}
-
-
-def _read(layer: Layer, chunks: Chunks, found: _LayerFiles) -> None:
-    """Read a layer as a stream; compare both of its digests."""
-    travelling, content = hashlib.sha256(), hashlib.sha256()
-    reader = TarReader(found, sparse=True, contents=found)
-
-    def arriving() -> Iterator[memoryview]:
-        taken = 0
-        for chunk in chunks(layer.blob):
-            taken += len(chunk)
-            if taken > layer.blob.size:
-                raise layer_broken(layer.digest, "it is longer than its image says")
-            travelling.update(chunk)
-            yield chunk
-
-    coming = arriving()
-    packed = is_compressed(layer.media_type)
-    try:
-        for piece in unpack(coming, layer.media_type, layer.digest, layer.blob.size):
-            if packed:
-                content.update(piece)
-            reader.feed(piece)
-        for _ in coming:
-            pass  # behind the end of what is compressed
-        reader.finish()
-    except ValueError as error:
-        raise layer_broken(layer.digest, str(error)) from error
-    for stated, hashed in (
-        (layer.digest, travelling),
-        (layer.diff_id, content if packed else None),
-    ):
-        if stated and hashed is not None and stated != f"sha256:{hashed.hexdigest()}":
-            raise layer_broken(layer.digest, "its bytes have another digest")
 
 
 def _debian(status: bytes) -> Iterator[dict[str, str]]:
