@@ -62,19 +62,27 @@ def test_all_are_made_before_the_first_is_sent_where_their_number_is_known(
         assert [one.endpoint for one in requests] == [str(number) for number in range(count)]
 
 
-def test_some_are_made_beforehand_and_the_others_in_a_thread() -> None:
+@pytest.fixture
+def turn_s() -> Iterator[float]:
+    """Set the interpreter's own switch interval; another test may have left a shorter one."""
+    earlier = sys.getswitchinterval()
+    sys.setswitchinterval(0.005)
+    yield sys.getswitchinterval()
+    sys.setswitchinterval(earlier)
+
+
+def test_some_are_made_beforehand_and_the_others_in_a_thread(turn_s: float) -> None:
     maker = Maker()
-    before = sys.getswitchinterval()
 
     with made_ahead(iter(maker), closed(16, duration_s=60.0, warm_up=2)) as requests:
         assert maker.in_advance == 130
         found = [one.endpoint for one in itertools.islice(requests, 500)]
-        assert sys.getswitchinterval() < before
+        assert sys.getswitchinterval() < turn_s
 
     assert found == [str(number) for number in range(500)]
     assert maker.in_advance == 130
     assert 500 <= len(maker.made) <= 500 + 130 + 2
-    assert sys.getswitchinterval() == before
+    assert sys.getswitchinterval() == turn_s
     assert "requests" not in {thread.name for thread in threading.enumerate()}
 
 
