@@ -24,7 +24,7 @@ from packager.addons.deploy.patches import bad_patch
 from packager.addons.fleet.kubernetes import CORES_A_CHIP
 from packager.core import capture
 from packager.core.capture.settings import DIRECTORY, REDACT_FILE, VARIABLE, CaptureSettings
-from packager.core.deployment import DeployFile, Deployment
+from packager.core.deployment import Change, DeployFile, Deployment
 from packager.core.errors import PackagerError
 from packager.core.serving import MOUNTED_DRAFT_DIR, MOUNTED_MODEL_DIR
 from packager.core.share import PACKAGE
@@ -129,6 +129,25 @@ def front_service(deployment: Deployment, wanted: ComposeSpec, image: str) -> Se
     if wanted.capture is not None:
         made |= _capturing(deployment.name, made, wanted.capture)
     return _patched(FRONT, made, wanted)
+
+
+def front_changes(
+    front: Service, deployment: Deployment, wanted: ComposeSpec
+) -> tuple[Change, ...]:
+    """Return how an update changes the front; another image or head leaves it as it is."""
+    new = front_service(deployment, wanted, str(front.get("image")))
+    if front == new:
+        return ()
+    changed = differences(front, new)
+    return (Change(kind="replace", resource="front", name=FRONT, differences=changed),)
+
+
+def differences(old: Service, new: Service) -> tuple[tuple[str, Any, Any], ...]:
+    """Return the fields of a service that change: name, value before, value after."""
+    names = sorted({*old, *new} - {"labels"})
+    return tuple(
+        (name, old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)
+    )
 
 
 def _capturing(name: str, made: Service, wanted: CaptureSpec) -> Service:

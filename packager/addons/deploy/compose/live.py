@@ -29,9 +29,11 @@ from packager.addons.deploy.compose.documents import (
     SERVERS_FILE,
     Service,
     config_digest,
+    differences,
     document_of,
     ended,
     files_beside,
+    front_changes,
     front_service,
     generation_of,
     has_room,
@@ -115,20 +117,15 @@ class LiveCompose(ComposeDeployer):
         if self._is_current(deployment, wanted, there):
             return (Change(kind="same", resource="project", name=deployment.name),)
         old = document["services"].get(serving[0], {}) if serving else {}
-        new = next(iter(server_services(deployment, wanted, GENERATIONS[0]).values()))
-        found = [
-            (name, old.get(name), new.get(name))
-            for name in sorted({*old, *new} - {"labels"})
-            if old.get(name) != new.get(name)
-        ]
+        server = next(iter(server_services(deployment, wanted, GENERATIONS[0]).values()))
+        found = differences(old, server)
         if len(serving) != wanted.replicas:
-            found.append(("replicas", len(serving), wanted.replicas))
-        found = found or [("files of variables and secrets", "as they were read", "changed")]
-        return (
-            Change(
-                kind="update", resource="servers", name=deployment.name, differences=tuple(found)
-            ),
-        )
+            found = (*found, ("replicas", len(serving), wanted.replicas))
+        front = front_changes(document["services"][FRONT], deployment, wanted)
+        if not found and not front:
+            found = (("files of variables and secrets", "as they were read", "changed"),)
+        name = deployment.name
+        return (*front, Change(kind="update", resource="servers", name=name, differences=found))
 
     def apply(self, deployment: Deployment, wanted: ComposeSpec) -> Applied:
         """Start the project, or replace its servers; raise `SmokeFailed` with a server's log.
@@ -223,10 +220,10 @@ class LiveCompose(ComposeDeployer):
         self._remove(name, [one for one in stale if one not in begun])
         front = document["services"][FRONT]
         wanted_front = front_service(deployment, wanted, front["image"])
-        changes = []
-        if front != wanted_front:
+        changes = [*front_changes(front, deployment, wanted)]
+        if changes:
+            self._say("replacing the front: connections are refused until the new one listens")
             self._remove(name, [FRONT])
-            changes.append(Change(kind="replace", resource="front", name=FRONT))
         held = _secrets_of(document)  # the servers before may need others than the new ones
         both = document_of(wanted_front, {**before, **servers}, {**held, **wanted.secrets})
         new = list(servers)
@@ -240,7 +237,7 @@ class LiveCompose(ComposeDeployer):
         else:
             self._write(name, [self._servers(deployment, old, new)])
         self._say(f"starting {', '.join(new)}")
-        self._composer.up(self._folder / name, name, [*new, FRONT])
+        self._composer.up(self._folder / name, name, [FRONT, *new])
         try:
             self._wait_for(name, new)
         except (SmokeFailed, Unavailable):
@@ -281,7 +278,7 @@ class LiveCompose(ComposeDeployer):
         return (
             len(serving) == wanted.replicas
             and running.issuperset(serving)
-            and front == front_service(deployment, wanted, str(front.get("image")))
+            and not front_changes(front, deployment, wanted)
         )
 
     def _wait_for(self, name: str, services: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ import pytest
 from packager.addons.deploy.compose.composers import PROJECT, SERVICE
 from packager.addons.deploy.compose.documents import FILE, LABEL, SERVERS_FILE, parse_document
 from packager.addons.deploy.compose.live import LiveCompose
-from packager.addons.deploy.compose.spec import ComposeSpec
+from packager.addons.deploy.compose.spec import CaptureSpec, ComposeSpec
 from packager.catalog.instances import find_instance
 from packager.core.deployment import Deployment
 from packager.core.errors import SmokeFailed
@@ -129,6 +129,27 @@ def test_an_update_that_fails_gives_the_old_servers_their_secrets_back(tmp_path:
 
     found = parse_document((tmp_path / "tiny" / FILE).read_text())
     assert found["secrets"] == {"token": {"file": "/run/a"}}
+
+
+def test_another_image_leaves_the_front_and_what_replaces_it_is_said_before(tmp_path: Path) -> None:
+    machine, said = Machine(), list[str]()
+    live, first = Live(tmp_path, machine, say=said.append), on("ml.g5.12xlarge")
+    wanted = ComposeSpec(capture=CaptureSpec(directory="/rows", owner="1:1", share=1.0))
+    live.apply(first, wanted)
+    front = machine.running["front"]
+
+    second = replace(first, image="r.example/m:2")
+    assert [one.resource for one in live.diff(second, wanted)] == ["servers"]
+    live.apply(second, wanted)
+    assert machine.running["front"] is front
+
+    other = replace(wanted, host_port=9090)
+    (change, _) = live.diff(second, other)
+    assert (change.kind, [one[0] for one in change.differences]) == ("replace", ["ports"])
+    said.clear()
+    live.apply(second, other)
+    assert said[0].startswith("replacing the front")
+    assert machine.running["front"] is not front
 
 
 def test_requests_may_end_before_the_platforms_grace_where_nobody_says_another(
