@@ -11,14 +11,20 @@ from packager.cli.capture_options import TrafficCapture
 from packager.cli.run.containers import ContainerSpec
 from packager.cli.serving.containers import find_image
 from packager.core import capture
-from packager.core.capture.settings import DIRECTORY, REDACT_FILE, VARIABLE, CaptureSettings
+from packager.core.capture.settings import (
+    DIRECTORY,
+    MIDDLEWARE,
+    MODULE_DIR,
+    MODULES,
+    REDACT_FILE,
+    VARIABLE,
+    CaptureSettings,
+)
 from packager.core.engine_rows import engine_row
 from packager.core.errors import UsageError
 from packager.core.serving import SERVING_DIR
 from packager.core.share import share_dir
 
-_MODULES = "/packager-capture-modules"
-_MIDDLEWARE = "capture_adapter.CaptureAdapter"
 _PATH = "PYTHONPATH"
 
 
@@ -42,12 +48,12 @@ def with_capture(engine: Any, wanted: ContainerSpec, found: TrafficCapture | Non
         command=REDACT_FILE if found.redact_file else "",
     )
     variables = dict(one.partition("=")[::2] for one in config.get("Env") or ())
-    paths = (_MODULES, wanted.env.get(_PATH) or variables.get(_PATH, ""))
+    paths = (MODULES, wanted.env.get(_PATH) or variables.get(_PATH, ""))
     binds = [
         f"{found.directory}:{DIRECTORY}:rw",
-        f"{Path(capture.__file__).parent}:{_MODULES}/packager/core/capture:ro",
+        f"{Path(capture.__file__).parent}:{MODULES}/{MODULE_DIR}:ro",
         f"{share_dir('containers') / 'serving/vllm/capture_adapter.py'}"
-        f":{_MODULES}/capture_adapter.py:ro",
+        f":{MODULES}/capture_adapter.py:ro",
     ]
     if found.redact_file is not None:
         binds.append(f"{found.redact_file}:{REDACT_FILE}:ro")
@@ -56,7 +62,7 @@ def with_capture(engine: Any, wanted: ContainerSpec, found: TrafficCapture | Non
         wanted,
         env={**wanted.env, **added},
         binds=tuple(binds),
-        arguments=("--middleware", _MIDDLEWARE),
+        arguments=("--middleware", MIDDLEWARE),
     )
 
 

@@ -17,6 +17,9 @@ from packager.core.capture.rows import Options
 VARIABLE = "PACKAGER_CAPTURE"  # its value is the document of `CaptureSettings`
 DIRECTORY = "/packager-capture"  # in containers: where the directory of captures is mounted
 REDACT_FILE = "/packager-redact"  # and the program that redacts rows
+MODULES = "/packager-capture-modules"  # and the directory with these modules for a server
+MODULE_DIR = "packager/core/capture"  # below it
+MIDDLEWARE = "capture_adapter.CaptureAdapter"  # that a vLLM server loads from there
 SHARE = 0.1
 OFF = "off"
 # Paths whose requests and answers are rows; all else, such as /metrics, is never looked at.

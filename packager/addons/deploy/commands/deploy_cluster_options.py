@@ -25,8 +25,9 @@ from packager.addons.deploy.kubernetes.spec import (
     Storage,
     parse_version,
 )
-from packager.cli.field_options import Option
+from packager.cli.field_options import FiniteRange, Option
 from packager.cli.options import container_environment, env_option
+from packager.core.capture.settings import SHARE
 from packager.core.deployment import Deployment
 from packager.core.errors import UsageError
 
@@ -150,6 +151,24 @@ SCALING: tuple[Option, ...] = (
         default=True,
         show_default=True,
         help="Start the new pod of an update before the old one ends; needs a free node.",
+    ),
+)
+
+CAPTURE: tuple[Option, ...] = (
+    click.option(
+        "--capture",
+        default="",
+        metavar="CLAIM",
+        help="PersistentVolumeClaim to which a vLLM server writes requests and answers, as with "
+        "`deploy compose --capture`. Default: nothing.",
+    ),
+    click.option(
+        "--capture-share",
+        type=FiniteRange(0, 1),
+        default=SHARE,
+        show_default=True,
+        metavar="SHARE",
+        help="Share of the conversations that is captured, each as a whole.",
     ),
 )
 

@@ -6,7 +6,7 @@ import click
 
 from packager.addons.deploy.commands.deploy_admission import policy
 from packager.addons.deploy.commands.deploy_cluster import add_commands
-from packager.addons.deploy.commands.deploy_cluster_options import PODS, SCALING
+from packager.addons.deploy.commands.deploy_cluster_options import CAPTURE, PODS, SCALING
 from packager.addons.deploy.kubernetes.live import KUBERNETES
 
 
@@ -24,5 +24,5 @@ def kubernetes() -> None:
     """
 
 
-add_commands(kubernetes, KUBERNETES, PODS, SCALING)
+add_commands(kubernetes, KUBERNETES, PODS, SCALING, CAPTURE)
 kubernetes.add_command(policy)

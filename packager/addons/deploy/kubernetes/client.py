@@ -39,6 +39,7 @@ READY = "`kubectl get --raw /readyz` asks the same server"
 PLURALS = {
     "DaemonSet": "daemonsets",
     "Service": "services",
+    "ConfigMap": "configmaps",
     "Deployment": "deployments",
     "LeaderWorkerSet": "leaderworkersets",
     "PodDisruptionBudget": "poddisruptionbudgets",

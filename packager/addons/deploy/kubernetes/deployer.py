@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from packager.addons.deploy.kubernetes.capture import with_capture
 from packager.addons.deploy.kubernetes.checks import check_cluster, check_scaling, check_several
 from packager.addons.deploy.kubernetes.documents import render_object
 from packager.addons.deploy.kubernetes.objects import kubernetes_objects, kustomization
@@ -38,7 +39,7 @@ class KubernetesDeployer:
 
     def objects(self, deployment: Deployment, wanted: KubernetesSpec) -> Mapping[str, Any]:
         """Return the objects by the names of their files, in the order to apply them."""
-        return patched(kubernetes_objects(deployment, wanted), wanted)
+        return patched(kubernetes_objects(with_capture(deployment, wanted), wanted), wanted)
 
     def render(self, deployment: Deployment, wanted: KubernetesSpec) -> RenderedFiles:
         """Return a directory that `kubectl apply -k` takes."""

@@ -16,11 +16,19 @@ from packager.addons.deploy.kubernetes.rollout import status_of
 from packager.addons.deploy.kubernetes.spec import KubernetesSpec
 from packager.addons.deploy.kubernetes.ways import ServiceRoute, Way, find_way
 from packager.core.deployment import Applied, Change, Deployment, DeployStatus
-from packager.core.errors import NotFound, PackagerError, PlanRejected, Unavailable, UsageError
+from packager.core.errors import (
+    AccessDenied,
+    NotFound,
+    PackagerError,
+    PlanRejected,
+    Unavailable,
+    UsageError,
+)
 from packager.core.findings import errors_in
 
 WATCH_S = 30.0  # between looks at the pods, whose changes the main object does not show
 LEAST_S = 0.2  # between two looks, where a server ends watches at once
+OF_CAPTURES = ("ConfigMap",)
 SCALED = ("Deployment", "LeaderWorkerSet")  # kinds whose replicas may be an autoscaler's
 # Fields that the server sets, which no two answers share.
 _OWN = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp")
@@ -42,6 +50,7 @@ KUBERNETES = ClusterPlatform(
     main=(("apps/v1", "Deployment"), ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet")),
     others=(
         ("v1", "Service"),
+        ("v1", "ConfigMap"),
         ("apps/v1", "DaemonSet"),
         ("policy/v1", "PodDisruptionBudget"),
         ("autoscaling/v2", "HorizontalPodAutoscaler"),
@@ -222,7 +231,13 @@ class LiveCluster:
         """Yield what `apply` made. What controllers made has the same labels, and an owner."""
         selector = f"{OWNER}={name},app.kubernetes.io/managed-by={MANAGER}"
         for version, kind in (*self._platform.main, *self._platform.others):
-            for one in self._server.listed(self._place(version, kind), selector):
+            try:
+                listed = self._server.listed(self._place(version, kind), selector)
+            except AccessDenied:
+                if kind not in OF_CAPTURES:
+                    raise
+                continue  # who may not read them has made none
+            for one in listed:
                 meta = one["metadata"]
                 if not meta.get("ownerReferences") and not meta.get("deletionTimestamp"):
                     yield {**one, "apiVersion": version, "kind": kind}

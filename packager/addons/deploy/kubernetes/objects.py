@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from packager.addons.deploy.kubernetes.capture import (
+    ANNOTATION,
+    SUFFIX,
+    capture_digest,
+    capture_modules,
+)
 from packager.addons.deploy.kubernetes.machines import selector, tolerations
 from packager.addons.deploy.kubernetes.pods import PORT_NAME, pod_spec, times_of, with_rank
 from packager.addons.deploy.kubernetes.spec import KubernetesSpec
@@ -40,6 +46,8 @@ def kubernetes_objects(deployment: Deployment, wanted: KubernetesSpec) -> dict[s
     made: dict[str, Any] = {}
     if wanted.prepull:
         made["00-prepull.yaml"] = prepull(deployment, wanted)
+    if wanted.capture:
+        made["05-capture.yaml"] = capture_map(deployment, wanted)
     made["10-service.yaml"] = service(deployment, wanted)
     if deployment.nodes > 1:
         made["20-leader-worker-set.yaml"] = leader_worker_set(deployment, wanted)
@@ -61,6 +69,16 @@ def kustomization(names: list[str]) -> dict[str, Any]:
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "resources": names,
+    }
+
+
+def capture_map(deployment: Deployment, wanted: KubernetesSpec) -> dict[str, Any]:
+    """Return the ConfigMap with the modules that capture."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata(deployment, wanted, SUFFIX),
+        "data": dict(capture_modules()),
     }
 
 
@@ -95,7 +113,7 @@ def deployment_object(deployment: Deployment, wanted: KubernetesSpec) -> dict[st
             "selector": {"matchLabels": selected(deployment)},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": rolling},
             "template": {
-                "metadata": {"labels": labels_of(deployment)},
+                "metadata": {"labels": labels_of(deployment), **_annotations(wanted)},
                 "spec": pod_spec(deployment, wanted),
             },
         },
@@ -238,6 +256,10 @@ def prepull(deployment: Deployment, wanted: KubernetesSpec) -> dict[str, Any]:
 def adapter_name(metric: str) -> str:
     """Return a metric as the custom metrics API can name it: colons are not for its paths."""
     return metric.replace(":", "_")
+
+
+def _annotations(wanted: KubernetesSpec) -> dict[str, Any]:
+    return {"annotations": {ANNOTATION: capture_digest()}} if wanted.capture else {}
 
 
 def _fixed_replicas(wanted: KubernetesSpec) -> dict[str, int]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from packager.addons.deploy.grace import with_grace
+from packager.addons.deploy.kubernetes.capture import capture_mounts, capture_volumes
 from packager.addons.deploy.kubernetes.machines import quantity, resources, selector, tolerations
 from packager.addons.deploy.kubernetes.spec import KubernetesSpec
 from packager.addons.deploy.servers import meeting_of
@@ -80,6 +81,8 @@ def pod_spec(deployment: Deployment, wanted: KubernetesSpec, name: str = "") -> 
     if tolerated := tolerations(deployment):
         spec["tolerations"] = tolerated
     spec["securityContext"] = pod_security(deployment)
+    if wanted.capture and (group := spec["securityContext"].get("runAsGroup")):
+        spec["securityContext"]["fsGroup"] = group  # whose members may write to the claim
     spec["containers"] = [container(deployment, wanted, name or CONTAINER)]
     spec["volumes"] = volumes(deployment, wanted)
     return spec
@@ -204,7 +207,7 @@ def mounts(deployment: Deployment, wanted: KubernetesSpec) -> list[dict[str, Any
         found.append({"name": "model", "mountPath": MOUNTED_MODEL_DIR, "readOnly": True, **inside})
     elif wanted.claim:
         found.append({"name": "model", "mountPath": MOUNTED_MODEL_DIR, "readOnly": True})
-    return found
+    return [*found, *capture_mounts(wanted)]
 
 
 def volumes(deployment: Deployment, wanted: KubernetesSpec) -> list[dict[str, Any]]:
@@ -220,7 +223,7 @@ def volumes(deployment: Deployment, wanted: KubernetesSpec) -> list[dict[str, An
     elif wanted.claim:
         kept = {"claimName": wanted.claim, "readOnly": True}
         found.append({"name": "model", "persistentVolumeClaim": kept})
-    return found
+    return [*found, *capture_volumes(deployment, wanted)]
 
 
 def shm_of(deployment: Deployment, wanted: KubernetesSpec) -> int:

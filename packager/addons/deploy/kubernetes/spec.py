@@ -10,6 +10,7 @@ from typing import Literal
 
 from packager.addons.deploy.checks import refuse_odd_image
 from packager.addons.deploy.patches import NO_PATCH, Patch
+from packager.core.capture.settings import SHARE
 from packager.core.errors import UsageError
 
 Version = tuple[int, int]
@@ -62,6 +63,8 @@ class KubernetesSpec:
     service_account: str = ""
     writable_root: bool = False  # in spite of an image that needs none
     claim: str = ""  # PersistentVolumeClaim with mounted weights
+    capture: str = ""  # PersistentVolumeClaim that requests and answers are written to
+    capture_share: float = SHARE  # of the conversations
     weights_image: str = ""  # a view with the weights, mounted as an image volume
     env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     secrets: Mapping[str, SecretKey] = field(default_factory=lambda: MappingProxyType({}))
@@ -91,6 +94,7 @@ def check_names(wanted: KubernetesSpec) -> None:
         ("pull secret", wanted.pull_secret),
         ("service account", wanted.service_account),
         ("claim", wanted.claim),
+        ("claim of captures", wanted.capture),
         *(("secret", one.secret) for one in wanted.secrets.values()),
     ]
     for what, name in named:

@@ -19,7 +19,7 @@ from packager.core.deployment import Deployment
 from packager.core.errors import UsageError
 from packager.core.yaml_nodes import parse_yaml
 from tests.support.cases import as_type, cases_of, read_tables
-from tests.support.cluster_deployments import GIB, PAIRS, VLLM
+from tests.support.cluster_deployments import GIB, PAIRS, TGI, VLLM
 from tests.support.cluster_schemas import check_document
 from tests.support.refusals import raises_code
 
@@ -131,6 +131,26 @@ def test_variables_are_not_expanded_by_kubernetes(value: str) -> None:
     found = server(replace(VLLM, command=("serve", value)), KubernetesSpec(env={"A": value}))
     assert expanded({one["name"]: one["value"] for one in found["env"]}["A"]) == value
     assert expanded(found["command"][1]) == value
+
+
+def test_a_pod_that_captures_has_the_modules_and_passes_words_to_vllm_alone() -> None:
+    wanted = KubernetesSpec(capture="rows")
+    objects = rendered(VLLM, wanted)
+    items = pod(VLLM, wanted)["volumes"][-1]["configMap"]["items"]
+    paths = {one["path"]: objects["ConfigMap"]["data"][one["key"]] for one in items}
+    assert "class CaptureAdapter" in paths["capture_adapter.py"]
+    imported = re.findall(r"from (packager[.\w]*) import", "".join(paths.values()))
+    assert {f"{one.replace('.', '/')}.py" for one in imported} <= paths.keys()
+    assert server(VLLM, wanted)["args"] == ["--middleware", "capture_adapter.CaptureAdapter"]
+    by_variable = server(replace(VLLM, variables="SM_VLLM_"), wanted)
+    assert {"name": "SM_VLLM_MIDDLEWARE", "value": "capture_adapter.CaptureAdapter"} in by_variable[
+        "env"
+    ]
+    assert "args" not in by_variable
+    assert pod(VLLM, wanted)["securityContext"]["fsGroup"] == 10001
+    for other in (TGI, TWO):
+        with raises_code("UsageError", match="no middleware"):
+            rendered(other, wanted)
 
 
 def test_the_house_reads_its_own_manifests() -> None:
