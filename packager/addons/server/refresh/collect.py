@@ -10,7 +10,6 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from packager.core.capture.conversations import fraction_of
@@ -42,9 +41,9 @@ class CollectedTexts:
         return f"sha256:{made.hexdigest()}"
 
 
-def collect(traffic: Path, held_out: float) -> CollectedTexts:
-    """Read the rows of a directory; raise `NotFound` and `UsageError` where there are none."""
-    found = load_samples(str(traffic))
+def collect(traffic: str, held_out: float) -> CollectedTexts:
+    """Read the rows of a directory or bucket; raise `NotFound` where there are none."""
+    found = load_samples(traffic)
     texts = split(join_growing(found.samples), held_out)
     return CollectedTexts(train=texts.train, held_out=texts.held_out, skipped=found.skipped_count)
 

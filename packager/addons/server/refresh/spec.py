@@ -48,7 +48,7 @@ class RefreshSpec(StrictDocument):
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,62}$")]  # the project of compose
     model: str
     instance: str = "local"
-    traffic: str  # directory of the captured rows
+    traffic: str  # directory of the captured rows, or s3://BUCKET/PREFIX
     image: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._/-]{0,199}$")]  # docker:IMAGE:head-N
     method: Literal["eagle3"] = "eagle3"
     head: str = ""  # that serves at first; "": none, the first one is trained from nothing

@@ -42,6 +42,7 @@ from packager.cli.serving.containers import find_image
 from packager.core.errors import NotFound, SmokeFailed, StepFailed
 from packager.core.files.atomic import explain_disk_errors, write_atomically
 from packager.core.probes import has_prompt, probe_request
+from packager.core.references import parse_bucket_place
 from packager.core.remote.pools import timely
 from packager.core.samples import Sample, Samples, choose_samples
 from packager.engines.without_draft import draft_of, precision_of, without_draft
@@ -72,8 +73,11 @@ class RefreshWork:
 
     def texts(self) -> CollectedTexts | None:
         """Return the traffic that there is; None before any was captured."""
+        traffic = self.spec.traffic
+        if parse_bucket_place(traffic) is None:
+            traffic = str(self.directory / traffic)
         with suppress(NotFound):
-            return collect(self.directory / self.spec.traffic, self.spec.collect.held_out)
+            return collect(traffic, self.spec.collect.held_out)
         return None
 
     def collect(self, folder: Path, last: str) -> dict[str, Any]:

@@ -9,12 +9,15 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import boto3
 import pytest
 from botocore.exceptions import ClientError, EventStreamError
 
 from packager.addons.server import captures
+from packager.addons.server.refresh.spec import RefreshSpec
+from packager.addons.server.refresh.work import RefreshWork
 from packager.addons.server.sagemaker.optimization import make_job
 from packager.addons.server.sagemaker.settings import JobSettings
 from packager.models.samples.load import load_samples
@@ -151,6 +154,12 @@ def test_captures_of_an_endpoint_are_in_its_bucket_as_awss_are_and_train_heads(
         ("Count.", "One, two."),
         ("Mail [EMAIL] about OCI.", "A standard."),
     ]
+    spec = RefreshSpec(name="e", model="m", traffic=f"{bucket.url}/p", image="e")
+    texts = RefreshWork(
+        spec=spec, directory=Path("/"), engine=None, projects=Mock(), say=print
+    ).texts()
+    assert texts is not None
+    assert texts.conversations == 2  # an answer that was cut is none
 
 
 def test_a_directory_is_a_destination_and_updates_keep_or_replace_the_capture(

@@ -44,7 +44,7 @@ def test_a_growing_conversation_is_one_and_goes_to_one_side(tmp_path: Path) -> N
     lines.append("{}")
     (tmp_path / "rows.jsonl").write_text("\n".join(lines))
 
-    found = collect(tmp_path, 0.25)
+    found = collect(str(tmp_path), 0.25)
 
     begun = [{one.messages[0].content for one in side} for side in (found.train, found.held_out)]
     assert not begun[0] & begun[1]
@@ -63,12 +63,12 @@ def test_what_is_written_is_read_as_it_was(tmp_path: Path) -> None:
         captured([turn("user", "hi")], {"content": "ho", "reasoning": "hm"}),
     ]
     (tmp_path / "rows.jsonl").write_text("\n".join(lines))
-    found = collect(tmp_path, 0.5)
+    found = collect(str(tmp_path), 0.5)
     samples = (*found.train, *found.held_out)
 
     assert [read_row(json.loads(line))[1] for line in rows(samples).splitlines()] == [*samples]
     assert {group_of(one) for one in samples} == {"tools, short", "chat, short"}
-    assert found.digest == collect(tmp_path, 0.5).digest
+    assert found.digest == collect(str(tmp_path), 0.5).digest
 
 
 def test_long_prompts_and_texts_are_sets_of_their_own() -> None:
