@@ -1,12 +1,14 @@
 """What Data Capture costs an endpoint: answers a second with it and without, in turns.
 
-    python benchmarks/capture.py [--rounds 12] [--concurrency 16] [--requests 64] [--tokens 64]
+    python benchmarks/capture.py [--front] [--rounds 12] [--concurrency 16] [--requests 64]
 
 One server of the API (a process) has two endpoints before one engine; all traffic of the second is
-captured to a directory, redacted as by default.  The engine is a stand-in (`tokens` pieces of a
-stream, one every `--token-ms`): it uses little of the processors, so that what capturing uses is
-seen, and it serves both endpoints alike.  Every round sends the same requests to both, by turns
-first; the ratio of a round is of tokens a second, and the interval is Student's over the rounds.
+captured to a directory, redacted as by default.  With --front there are two fronts of compose in
+its place (two processes), the second with `--capture-share 1`.  The engine is a stand-in (`tokens`
+pieces of a stream, one every `--token-ms`): it uses little of the processors, so that what
+capturing uses is seen, and it serves both alike.  Every round sends the same requests to both, by
+turns first; the ratio of a round is of tokens a second, and the interval is Student's over the
+rounds: more and shorter ones (`--rounds 60 --requests 32`) decide sooner.
 A client sends several requests in a round: rows are made of answers that have ended, so with one
 request each all that capturing uses would fall into the next round.
 `saturated` is the same with an engine that never waits, in a third of the rounds: what is left
@@ -21,30 +23,40 @@ import argparse
 import asyncio
 import json
 import multiprocessing
+import subprocess
 import sys
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
+from socket import create_connection
 from typing import Any
+from urllib.request import urlopen
 
 import aiohttp
 from aiohttp import web
 from judging import at_least, at_most, verdict
 
 from packager.addons.bench.compare import paired_ratio
+from packager.addons.deploy.compose.documents import FRONT_FILE, SERVERS_FILE, files_beside
+from packager.addons.deploy.compose.front import STATE
+from packager.core.capture.settings import VARIABLE, CaptureSettings
 from tests.support.doubles.endpoint_containers import FakeContainers
+from tests.support.free_ports import free_port
 from tests.support.hosting_server import Server
 from tests.support.serve_services import config_body, model_body
 
 MOST_LOST = 0.03  # of throughput, at the upper end of the interval
+CHAT = "/v1/chat/completions"
 WORDS = ["the", "reader", "asked", "about", "OCI", "images", "and", "mail", "to", "a@example.org"]
 
 
 def main() -> int:
     """Measure and print; 1 where the limit is not kept."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--front", action="store_true", help="fronts of compose, not the API")
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--concurrency", type=int, default=16)
     parser.add_argument("--requests", type=int, default=64, help="of an endpoint in a round")
@@ -68,12 +80,13 @@ def measure(folder: Path, asked: argparse.Namespace) -> dict[str, Any]:
     engine = spawn.Process(target=run_engine, args=(theirs, asked.tokens), daemon=True)
     engine.start()
     address = ours.recv()
-    server = spawn.Process(target=run_server, args=(theirs, folder, captured, address), daemon=True)
+    run = run_fronts if asked.front else run_server
+    server = spawn.Process(target=run, args=(theirs, folder, captured, address))
     server.start()
-    url = ours.recv()
+    urls = ours.recv()
     try:
-        paced = asyncio.run(load(url, asked, asked.rounds, asked.token_ms))
-        saturated = asyncio.run(load(url, asked, max(3, asked.rounds // 3), 0.0))
+        paced = asyncio.run(load(urls, asked, asked.rounds, asked.token_ms))
+        saturated = asyncio.run(load(urls, asked, max(3, asked.rounds // 3), 0.0))
         ours.send("end")
         counts = ours.recv()
     finally:
@@ -90,6 +103,7 @@ def measure(folder: Path, asked: argparse.Namespace) -> dict[str, Any]:
     ]
     return {
         "benchmark": "capture",
+        "where": "fronts of compose" if asked.front else "the SageMaker API",
         "engine": f"a stand-in, {asked.tokens} tokens, {asked.token_ms:g} ms each",
         "concurrency": asked.concurrency,
         "rounds": asked.rounds,
@@ -108,7 +122,7 @@ def measure(folder: Path, asked: argparse.Namespace) -> dict[str, Any]:
 
 
 async def load(
-    url: str, asked: argparse.Namespace, rounds: int, token_ms: float
+    urls: dict[str, str], asked: argparse.Namespace, rounds: int, token_ms: float
 ) -> tuple[list[float], list[float]]:
     """Return tokens a second of each round, without a capture and with it."""
     found: dict[str, list[float]] = {"plain": [], "captured": []}
@@ -124,8 +138,7 @@ async def load(
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
 
         async def ask(endpoint: str) -> None:
-            path = f"{url}/endpoints/{endpoint}/invocations-response-stream"
-            async with session.post(path, data=body, headers=headers) as answer:
+            async with session.post(urls[endpoint], data=body, headers=headers) as answer:
                 whole = await answer.read()
                 if answer.status != 200 or b"[DONE]" not in whole:
                     raise SystemExit(f"{answer.status} {whole[:300]!r}")
@@ -171,7 +184,8 @@ def run_engine(pipe: Connection, tokens: int) -> None:
 
     async def start() -> None:
         application = web.Application(client_max_size=1 << 24)
-        application.add_routes([web.post("/invocations", stream), web.get("/ping", ping)])
+        application.add_routes([web.post(path, stream) for path in ("/invocations", CHAT)])
+        application.add_routes([web.get("/ping", ping)])
         runner = web.AppRunner(application)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -200,13 +214,49 @@ def run_server(pipe: Connection, folder: Path, captured: Path, engine: str) -> N
         server.ask("CreateEndpoint", EndpointName=name, EndpointConfigName=name)
         while server.ask("DescribeEndpoint", EndpointName=name)["EndpointStatus"] != "InService":
             time.sleep(0.1)
-    pipe.send(server.url)
+    paths = {one: f"/endpoints/{one}/invocations-response-stream" for one in ("plain", "captured")}
+    pipe.send({name: server.url + path for name, path in paths.items()})
     pipe.recv()
     ended = threading.Thread(target=server.stop)
     ended.start()
     ended.join(30)
     pipe.send(server.services.endpoints.captures.counts())
     time.sleep(3600)
+
+
+def run_fronts(pipe: Connection, folder: Path, captured: Path, engine: str) -> None:
+    """Run two fronts of compose as their containers do, until told to end."""
+    for file in files_beside("a"):
+        (folder / file.path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file.path).write_text(file.text)
+    named = {"servers": [engine.removeprefix("http://")], "health": "/ping"}
+    (folder / SERVERS_FILE).write_text(json.dumps(named))
+    settings = CaptureSettings(directory=str(captured), share=1.0).text()
+    ports = {"plain": free_port(), "captured": free_port()}
+    running = {}
+    for name, port in ports.items():
+        words = ["-I", "-S", str(folder / FRONT_FILE), str(folder / SERVERS_FILE), str(port), "30"]
+        env = {VARIABLE: settings} if name == "captured" else {}
+        running[name] = subprocess.Popen([sys.executable, *words], env=env)
+    for port in ports.values():
+        wait_for_port(port)
+    pipe.send({name: f"http://127.0.0.1:{port}{CHAT}" for name, port in ports.items()})
+    pipe.recv()
+    with urlopen(f"http://127.0.0.1:{ports['captured']}{STATE}") as answer:
+        counts = json.load(answer)["capture"]
+    for one in running.values():
+        one.terminate()
+        one.wait(60)
+    pipe.send(counts)
+    time.sleep(3600)
+
+
+def wait_for_port(port: int) -> None:
+    """Wait until something listens."""
+    while True:
+        with suppress(ConnectionRefusedError), create_connection(("127.0.0.1", port)):
+            return
+        time.sleep(0.05)
 
 
 if __name__ == "__main__":
