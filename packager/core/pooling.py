@@ -55,5 +55,7 @@ class Pooling:
     is_converted: bool = False  # its class writes text, and only its files say otherwise
     is_linear: bool = False  # scores are the logits themselves
     judges: bool = False  # by the logits of `yes` and `no` after a template: Qwen3-Reranker
+    template: str = ""  # of a judge's query and document, the model's own; "": Qwen's
+    instruction: str = ""  # that a judge follows unasked; "": Qwen's
     lacks_positions: bool = False  # config.json does not state the kind of positions
     modules: SentenceModules | None = None

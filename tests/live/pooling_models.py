@@ -1,5 +1,7 @@
 """Tiny models of vectors and scores, and what sentence-transformers 6.2.0 answers with them.
 
+Of the judge, it is what the code of Qwen3-Reranker's card answers with transformers 5.17.
+
 `data/models/pooling/NAME.json` has a model's files, the shapes of its weights and the answers;
 weights come from a generator with a seed, so that they are the same everywhere.
 """
@@ -26,7 +28,8 @@ def load(name: str) -> dict[str, Any]:
 def write_model(model: dict[str, Any], directory: Path) -> Path:
     """Write the files of a model, with weights of its shapes."""
     directory.mkdir(parents=True, exist_ok=True)
-    files = model["files"] | {"tokenizer.json": load(model["tokenizer"])}
+    tokenizer = load(model["tokenizer"]) | model.get("tokenizing", {})
+    files = model["files"] | {"tokenizer.json": tokenizer}
     for path, content in files.items():
         place = directory / path
         place.parent.mkdir(exist_ok=True)

@@ -19,7 +19,7 @@ from tests.support.commandline import Packager
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
 
 ALIKE = 0.9999  # in 32 bits
-MODELS = ("bert", "xlmr", "modernbert", "qwen3-embed", "gemma-embed", "bert-cross")
+MODELS = ("bert", "xlmr", "modernbert", "qwen3-embed", "gemma-embed", "bert-cross", "qwen3-judge")
 
 
 def post(url: str, body: dict[str, Any]) -> Any:
@@ -47,7 +47,7 @@ def test_a_built_image_answers_as_sentence_transformers_does(
     small: dict[str, Any] = {**SMALL_MODEL, **caps()}
     with served(docker_host, image, **small) as (_, url):
         if "scores" in model:
-            body = {"query": texts[1], "texts": texts}
+            body = {"query": model.get("query", texts[1]), "texts": texts}
             ranks = post(f"{url}/invocations", body)
             got = {row["index"]: row["score"] for row in ranks}
             order = sorted(range(len(texts)), key=lambda at: -model["scores"][at])

@@ -38,6 +38,17 @@ def check_json(file: str, text: str, meant: Mapping[str, Any]) -> None:
     _compare(file, read, meant, "json")
 
 
+def check_pair_template(file: str, text: str, instruction: str) -> None:
+    """Raise `render_mismatch` unless `text` prints an instruction and a pair."""
+    from jinja2 import Environment
+
+    pair = [{"role": role, "content": role} for role in ("query", "document")]
+    shape = Environment(trim_blocks=True, lstrip_blocks=True, autoescape=False)
+    said = shape.from_string(text).render(messages=pair)
+    if f"<Instruct>: {instruction}\n<Query>: query\n<Document>: document<" not in said:
+        raise render_mismatch(file, "instruction", "jinja2")
+
+
 def check_properties(file: str, text: str, meant: Mapping[str, str]) -> None:
     """Raise `render_mismatch` unless Java and a naive reader both read `meant`, in its order."""
     _compare(file, read_java_properties(text), meant, "Java")

@@ -64,6 +64,7 @@ def environment() -> Environment:
         finalize=_only_serialised,
     )
     made.filters = {
+        "jinja": to_jinja,
         "json": to_json,
         "property_key": to_property_key,
         "property_value": to_property_value,
@@ -77,6 +78,11 @@ def to_json(value: object) -> Serialised:
     if _is_undefined(value):
         str(value)  # raises, and names the value that is missing
     return Serialised(json.dumps(value, separators=(",", ":"), allow_nan=False))
+
+
+def to_jinja(text: str) -> Serialised:
+    """Write a text literal of a template, whose escapes beyond 16 bits are not JSON's."""
+    return Serialised(json.dumps(text, ensure_ascii=False))
 
 
 def to_property_key(key: str) -> Serialised:

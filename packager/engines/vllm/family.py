@@ -37,7 +37,12 @@ from packager.engines.vllm.check import (
     check_sagemaker_env,
 )
 from packager.engines.vllm.options import draft_files, requested_names, schema_of
-from packager.engines.vllm.pooling import check_modules, pooling_tasks
+from packager.engines.vllm.pooling import (
+    check_modules,
+    check_template,
+    pooling_files,
+    pooling_tasks,
+)
 from packager.engines.vllm.render import (
     PORT,
     by_environment,
@@ -89,6 +94,7 @@ class VllmFamily:
         if plan.profile.pooling is None:
             yield from check_input_limit(plan)
         yield from check_modules("vLLM", plan)
+        yield from check_template("vLLM", plan)
         schema = schema_of(plan)
         yield from check_proven("vLLM", plan, schema)
         yield from check_layout_options(requested_names(plan, schema), VLLM_LAYOUT)
@@ -122,7 +128,7 @@ class VllmFamily:
             )
         return replace(
             config,
-            files=(*config.files, *draft_files(plan)),
+            files=(*config.files, *draft_files(plan), *pooling_files(plan, options(plan))),
             model_dir=model_dir(plan),
             draft_dir=draft_dir(plan),
         )

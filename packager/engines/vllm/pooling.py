@@ -8,13 +8,16 @@ classes, which that library changes, and take another way of pooling where they 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from packager.core.findings import Finding
 from packager.core.plan import Plan
 from packager.core.pooling import Pooling, PoolingTask
+from packager.core.serving import SERVING_DIR, RenderedFile
 from packager.core.versions import is_before
+from packager.engines.rendering.check import check_pair_template
+from packager.engines.rendering.environment import render_template
 from packager.engines.schema import EngineSchema
 from packager.engines.supported_models import converted_class
 
@@ -27,12 +30,19 @@ _POOLED = {"cls": "CLS", "mean": "MEAN", "last": "LAST"}
 _OLD_CLASSES = "sentence_transformers.models."
 NEW_CLASSES_SINCE = "0.32.0"
 
+# /rerank and /score fill a template with the messages `query` and `document` since this version
+# (vllm-project/vllm#30550); earlier ones join the two texts.  A tokenizer's own is never taken.
+TEMPLATE = "chat-template"
+TEMPLATE_SINCE = "0.14.0"
+TEMPLATE_FILE = f"{SERVING_DIR}/rerank.jinja"
+
 # Qwen3-Reranker scores by the logits of two tokens (vllm-project/vllm#19260).
 _JUDGE = {
     "architectures": ["Qwen3ForSequenceClassification"],
     "classifier_from_token": ["no", "yes"],
     "is_original_qwen3_reranker": True,
 }
+WEB_SEARCH = "Given a web search query, retrieve relevant passages that answer the query"
 
 
 def pooling_tasks(schema: EngineSchema, version: str) -> frozenset[PoolingTask]:
@@ -63,7 +73,35 @@ def pooling_options(plan: Plan, schema: EngineSchema) -> dict[str, str | bool]:
     config = _pooler(pooling, _keys(schema, name))
     if config and name:
         options[name] = json.dumps(config, separators=(",", ":"))
+    if pooling.judges and not is_before(container.engine_version, TEMPLATE_SINCE):
+        options[TEMPLATE] = TEMPLATE_FILE
     return options
+
+
+def pooling_files(plan: Plan, options: Mapping[str, str | bool]) -> tuple[RenderedFile, ...]:
+    """Write the template of a judge, where `options` name it: the model's own, or Qwen's."""
+    pooling = plan.profile.pooling
+    if pooling is None or options.get(TEMPLATE) != TEMPLATE_FILE:
+        return ()
+    if pooling.template:
+        return (RenderedFile(path=TEMPLATE_FILE, data=pooling.template.encode()),)
+    instruction = pooling.instruction or WEB_SEARCH
+    text = render_template("vllm/rerank.jinja.j2", instruction=instruction)
+    check_pair_template(TEMPLATE_FILE, text, instruction)
+    return (RenderedFile(path=TEMPLATE_FILE, data=text.encode()),)
+
+
+def check_template(who: str, plan: Plan) -> Iterator[Finding]:
+    """Warn where this version joins a judge's texts without the template it is trained with."""
+    pooling, version = plan.profile.pooling, plan.container.engine_version
+    if pooling is None or not pooling.judges or not is_before(version, TEMPLATE_SINCE):
+        return
+    message = (
+        "the model judges a query and a document in a template of its own; "
+        f"{who} {version} joins the two texts as they are, so that ranks are not those of its card"
+    )
+    hint = f"use --container-version {TEMPLATE_SINCE} or later, or fill the template yourself"
+    yield Finding("warning", "pooling-template", message, hint)
 
 
 def check_modules(who: str, plan: Plan) -> Iterator[Finding]:

@@ -19,6 +19,7 @@ from packager.models.architectures.reading import text_config
 RANKS = "text-ranking"  # a model card's task
 # Classes that write text, whose published rerankers judge by the logits of `yes` and `no`.
 JUDGES = frozenset(("Qwen3ForCausalLM",))
+JUDGED = ("query", "document")  # roles of the messages that a reranker's template is filled with
 
 _SCORES = re.compile(r"For(Sequence)?Classification|ForRanking$", re.ASCII)
 _REWARDS = re.compile(r"RewardModel", re.ASCII)
@@ -43,11 +44,10 @@ _SHIFTED = frozenset(("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl"))
 def read_pooling(architecture: str, model: ModelFiles) -> Pooling | None:
     """Return how a model gives vectors or scores; None for one that writes text."""
     kind, modules, config = kind_of(architecture), model.modules, model.config
-    judges = modules is not None and modules.judged_by is not None
     if kind in (*GENERATIVE, ""):
         if modules is None and not (model.stated_task == RANKS and architecture in JUDGES):
             return None
-        task: PoolingTask = "rerank" if judges or modules is None else "embed"
+        task: PoolingTask = "rerank" if modules is None or modules.judged_by else "embed"
     elif _REWARDS.search(architecture):
         task = "reward"
     elif kind == "classifier" or _SCORES.search(architecture):
@@ -55,6 +55,7 @@ def read_pooling(architecture: str, model: ModelFiles) -> Pooling | None:
     else:
         task = "embed"
     text = text_config(config)
+    judges = task == "rerank" and kind in (*GENERATIVE, "")
     return Pooling(
         task=task,
         pooled=_pooled(modules) if task == "embed" else "",
@@ -67,7 +68,9 @@ def read_pooling(architecture: str, model: ModelFiles) -> Pooling | None:
         is_truncatable=config.get("is_matryoshka") is True or bool(_truncations(config)),
         is_converted=kind in (*GENERATIVE, ""),
         is_linear=modules is not None and modules.activation == "Identity",
-        judges=task == "rerank" and kind in (*GENERATIVE, ""),
+        judges=judges,
+        template=_template(model) if judges else "",
+        instruction=modules.prompts.get(modules.default_prompt, "") if judges and modules else "",
         lacks_positions=str(text.get("model_type")) in _SHIFTED and _POSITIONS not in text,
         modules=modules,
     )
@@ -138,6 +141,12 @@ def _check_unstated(architecture: str, pooling: Pooling) -> Iterator[Finding]:
     )
     hint = "if the model's card says otherwise, save it with those modules first"
     yield Finding("warning", "pooling-unstated", message, hint)
+
+
+def _template(model: ModelFiles) -> str:
+    """Return the model's own template where it writes a query and a document; "" of a chat."""
+    text = model.chat_template.text if model.chat_template else ""
+    return text if all(re.search(rf"[\"']{role}[\"']", text) for role in JUDGED) else ""
 
 
 def _pooled(modules: SentenceModules | None) -> PooledFrom:

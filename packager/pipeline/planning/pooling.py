@@ -56,15 +56,6 @@ def _note(profile: ModelProfile) -> Iterator[Finding]:
     pooling = profile.pooling
     assert pooling is not None
     modules = pooling.modules
-    if pooling.judges:
-        message = (
-            "the model judges a query and a document in a template of its own; the engine joins "
-            "the two texts as they are, so that ranks are not those of its card"
-        )
-        hint = (
-            "give the server the template, --engine-option chat-template=FILE, or fill it yourself"
-        )
-        yield Finding("warning", "pooling-template", message, hint)
     if modules is not None and modules.prompts and any(modules.prompts.values()):
         named = ", ".join(sorted(name[:40] for name, text in modules.prompts.items() if text)[:4])
         message = (

@@ -60,13 +60,6 @@ def test_a_decoder_keeps_its_cache_and_the_engine_s_own_step() -> None:
     assert "pooling-prompts" in {one.code for one in plan.findings}
 
 
-def test_a_judge_of_pairs_has_a_template_that_is_not_rendered() -> None:
-    judge = replace(MODULES, pooled=(), judged_by=(9693, 2152))
-    plan = plan_of(replace(embedder(DECODER), modules=judge), "ml.g5.xlarge")
-
-    assert "pooling-template" in {one.code for one in plan.findings}
-
-
 def test_a_large_device_s_own_step_is_left_alone() -> None:
     assert plan_of(embedder(ENCODER), "ml.p5.48xlarge").max_prefill_tokens is None
 
