@@ -79,7 +79,10 @@ class SentFields(TypedDict, total=False):
     """What requests of a load are like, and how they are sent."""
 
     data: str | None
-    endpoint: Literal["chat", "completions", "invocations"] | None
+    endpoint: (
+        Literal["chat", "completions", "invocations", "embeddings", "rerank", "score", "classify"]
+        | None
+    )
     input_stddev: float | None
     output_stddev: float | None
     prefix_tokens: int | None

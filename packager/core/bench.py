@@ -5,9 +5,9 @@ Metrics have the names and units of AIPerf 0.13 (`profile_export_aiperf.json`, s
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from packager.core.bench_setup import BenchSetup
 from packager.core.quality import QualityReport
@@ -71,6 +71,11 @@ class Prices(FigureDocument):
     f1: float | None = Field(default=None, description="concurrency / p50 time per output token")
     f2: float | None = Field(default=None, description="tokens of a request / latency x load")
     blended: float | None = None
+
+    @model_serializer(mode="wrap")
+    def _with_output(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Write `output` where others are left out: vectors and scores have none."""
+        return {**write(self), "output": self.output}
 
 
 class Round(FigureDocument):

@@ -29,6 +29,7 @@ from tests.support.doubles.s3 import Bucket, bucket_server
 pytestmark = pytest.mark.live
 
 HERE = Path(__file__).resolve().parent
+STARTED = "2026-11-23T10:00:00Z"
 LIMITS = Limits(ttft_ms=400, tpot_ms=60, latency_ms=4000)
 
 
@@ -93,7 +94,7 @@ def made_run(seed: int, count: int = 300, concurrency: int = 8) -> LoadRun:
         level=Level(concurrency=concurrency),
         results=results,
         seconds=max(one.ended_s for one in results),
-        started="2026-11-23T10:00:00Z",
+        started=STARTED,
     )
 
 
@@ -178,6 +179,35 @@ def test_aiperf_computes_the_same_metrics(by_aiperf: dict[str, Any]) -> None:
         assert metric.model_dump(exclude_none=True) == pytest.approx(
             expected[tag], rel=1e-6, abs=1e-6
         ), tag
+
+
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/rerank", "/score", "/classify"])
+def test_aiperf_validates_loads_of_vectors_and_scores(
+    consumers: Path, tmp_path: Path, path: str
+) -> None:
+    results = tuple(
+        LoadResult(
+            number=at, sent_s=at, ended_s=at + 0.5, is_streamed=False, texts=3, input_tokens=9
+        )
+        for at in range(4)
+    )
+    run = LoadRun(level=Level(concurrency=1), results=results, seconds=4.0, started=STARTED)
+    workload = BenchWorkload(name="embedding", input_tokens=3, endpoint=path)
+    report = report_of(run).model_copy(update={"workload": workload})
+    (variant,) = report.variants
+    for name, content in load_files(report, variant, variant.loads[0], [run]).items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "requests.json").write_text('{"slos": {}, "requests": []}')
+
+    found = ask("aiperf_reads.py", consumers / "aiperf", str(tmp_path))
+
+    load = variant.loads[0]
+    assert found["units"] == {
+        tag: load.metrics[tag].unit if tag in load.metrics else "ns" for tag in found["units"]
+    }
+    assert {"request_latency", "request_throughput", "total_isl"} <= set(found["units"])
+    assert found["unknown"] == sorted([*CORPUS["unknown_to_aiperf"], *CORPUS["texts"]])
+    assert (found["records"], found["failed_records"], found["errors"]) == (4, 0, 0)
 
 
 def test_aiperf_replays_what_was_captured(consumers: Path, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from packager.addons.bench.compare import (
     FEWEST_ROUNDS,
     OUTPUT,
+    REQUESTS,
     SMALLEST,
     TPOT,
     TTFT,
@@ -30,7 +31,7 @@ from packager.core.bench import BenchLoad, BenchReport, BenchVariant, Compared
 from packager.core.errors import BenchRejected, UsageError
 
 EXIT_SLOWER = 9
-METRICS = (OUTPUT, TTFT, TPOT)
+METRICS = (OUTPUT, REQUESTS, TTFT, TPOT)
 
 
 def take_baseline(file: str | None, asked: BenchOptions) -> tuple[Named | None, BenchOptions]:
@@ -107,6 +108,7 @@ def refuse_slower(both: BenchReport) -> None:
 
 _WORDS = {
     OUTPUT: "output tokens a second",
+    REQUESTS: "requests a second",
     TTFT: "time to first token",
     TPOT: "time per output token",
 }
@@ -119,7 +121,7 @@ def _load(one: Compared) -> str:
 def _is_slower(one: Compared) -> bool:
     if one.low is None or one.high is None:
         return False
-    return one.high < 1 if one.metric == OUTPUT else one.low > 1
+    return one.high < 1 if one.metric in (OUTPUT, REQUESTS) else one.low > 1
 
 
 def _compare(before: BenchVariant, now: BenchVariant) -> Iterator[Compared]:

@@ -22,6 +22,7 @@ from packager.core.bench import BenchLoad, BenchVariant, Compared, Round
 FEWEST_ROUNDS = 3
 OUTPUT, TTFT, TPOT = "output_token_throughput", "time_to_first_token", "inter_token_latency"
 LATENCY = "request_latency"
+REQUESTS = "request_throughput"  # of vectors and scores, which have no tokens of an answer
 PRICE = "cost_per_million_output_tokens"  # as in exports: AIPerf knows no prices
 SMALLEST = 1e-9  # of a ratio's logarithm: a difference of arithmetic, not of servers
 
@@ -31,13 +32,16 @@ _Measure = Callable[[Round], float | None]
 _ROUNDS: MappingProxyType[str, _Measure] = MappingProxyType(
     {
         OUTPUT: lambda one: one.output_token_throughput,
+        REQUESTS: lambda one: (
+            one.request_throughput if one.output_token_throughput is None else None
+        ),
         TTFT: lambda one: one.ttft_p50_ms,
         TPOT: lambda one: one.tpot_p50_ms,
         LATENCY: lambda one: one.latency_p50_ms,
     }
 )
 _WHOLE: MappingProxyType[str, str] = MappingProxyType(
-    {OUTPUT: "avg", TTFT: "p50", TPOT: "p50", LATENCY: "p50"}
+    {OUTPUT: "avg", REQUESTS: "avg", TTFT: "p50", TPOT: "p50", LATENCY: "p50"}
 )
 
 
@@ -79,7 +83,7 @@ def compare(
 
 def _compare_loads(name: str, base: BenchLoad, load: BenchLoad) -> Iterator[Compared]:
     ratios = {tag: metric_ratio(base, load, tag) for tag in _ROUNDS}
-    throughput = ratios[OUTPUT]
+    throughput = ratios[OUTPUT] or ratios[REQUESTS]
     if throughput and base.prices and load.prices:
         hours = _hour(load) / _hour(base) if _hour(base) else None
         ratios[PRICE] = _inverse(throughput, hours) if hours else None

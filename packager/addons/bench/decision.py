@@ -6,9 +6,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from packager.addons.bench.compare import PRICE, Ratio, metric_ratio
+from packager.addons.bench.compare import PRICE, REQUESTS, Ratio, metric_ratio
 from packager.addons.bench.names import load_words, same_load, short_names
-from packager.addons.bench.tables import LATENCY, OUTPUT, TPOT, TTFT, failed, loads_of, value
+from packager.addons.bench.tables import (
+    LATENCY,
+    OUTPUT,
+    TPOT,
+    TTFT,
+    failed,
+    loads_of,
+    price_of,
+    rate_of,
+    value,
+    way_of,
+)
 from packager.core.bench import BenchLoad, BenchReport, BenchVariant, Compared
 from packager.core.units import percent, usd
 
@@ -86,7 +97,7 @@ def is_mixed(report: BenchReport) -> bool:
 
 def default_goal(report: BenchReport) -> Goal:
     """Return `cost` where every load has a price, else `throughput`."""
-    priced = [bool(load.prices and load.prices.output) for _, _, load in loads_of(report)]
+    priced = [bool(price_of(load)) for _, _, load in loads_of(report)]
     return "cost" if priced and all(priced) else "throughput"
 
 
@@ -216,9 +227,9 @@ def _no_answer(report: BenchReport) -> Decision:
 def _score(goal: Goal, load: BenchLoad) -> float | None:
     """Return what a goal makes small; None where it was not measured."""
     if goal == "cost":
-        return load.prices.output if load.prices else None
+        return price_of(load)
     if goal == "throughput":
-        rate = value(load, OUTPUT)
+        rate = rate_of(load)
         return -rate if rate else None
     time = value(load, TPOT, "p50")
     return time if time is not None else value(load, LATENCY, "p50")
@@ -250,7 +261,7 @@ def _against(report: BenchReport, best: Pick, rival: Pick) -> tuple[bool | None,
     other = rival if best.place == 0 else best
     name = _name(report, rival.place)
     at = "" if same_load(other.load, best.load) else f" at {load_words(other.load)}"
-    tokens = _over(report, best, other, OUTPUT)
+    tokens = _over(report, best, other, OUTPUT) or _over(report, best, other, REQUESTS)
     if best.goal == "cost" and (price := _over(report, best, other, PRICE)):
         more = f", with {tokens.ratio:.2f} times its tokens a second" if tokens else ""
         return price.is_noise, f"{_price_words(price, name)}{at}{more}"
@@ -305,7 +316,7 @@ def _figure(found: Pick) -> str:
     load = found.load
     if found.goal == "cost":
         assert load.prices is not None
-        return f"${usd(load.prices.output or 0)} per million tokens out"
+        return f"${usd(price_of(load) or 0)} per million tokens {way_of(load)}"
     if found.goal == "throughput":
         return f"{_rate(load)} tokens/s"
     each = value(load, TPOT, "p50")
@@ -317,14 +328,14 @@ def _figure(found: Pick) -> str:
 def _speeds(load: BenchLoad) -> str:
     """Return what is known of a load's speed as words."""
     first, each = value(load, TTFT, "p50"), value(load, TPOT, "p50")
-    parts = [f"{_rate(load)} tokens/s"] if value(load, OUTPUT) is not None else []
+    parts = [f"{_rate(load)} tokens/s"] if rate_of(load) is not None else []
     parts += [f"first token after {first:,.0f} ms"] if first is not None else []
     parts += [f"{each:,.1f} ms per token"] if each is not None else []
     return ", ".join(parts)
 
 
 def _rate(load: BenchLoad) -> str:
-    rate = value(load, OUTPUT) or 0
+    rate = rate_of(load) or 0
     return f"{rate:,.0f}" if rate >= 10 else f"{rate:,.2f}"
 
 
@@ -365,7 +376,8 @@ def _even(report: BenchReport, best: Pick) -> Iterator[int]:
             continue
         for load in variant.loads:
             if same_load(load, best.load) and _hour(load) == _hour(best.load):
-                ratio = metric_ratio(best.load, load, _COMPARED[best.goal])
+                tag = _COMPARED[best.goal] if way_of(load) == "out" else REQUESTS
+                ratio = metric_ratio(best.load, load, tag)
                 if ratio is not None and ratio.is_noise:
                     yield place
 

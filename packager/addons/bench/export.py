@@ -24,6 +24,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from packager.addons.bench.csv_export import TABLE, metrics_table
+from packager.addons.bench.load.spec import PATHS
 from packager.addons.bench.load.values import LoadResult, LoadRun
 from packager.addons.bench.request_metrics import (
     CHUNK_LATENCY,
@@ -50,6 +51,14 @@ DIGITS = 6  # of milliseconds: clocks count nanoseconds
 EMPTY = "the answer has no content"
 CONCURRENCY_PATH = "phases.profiling.concurrency"
 RATE_PATH = "phases.profiling.rate"
+# AIPerf's endpoints of vectors and scores; it has none of pairs and labels, and sends any body raw.
+_TYPES = {
+    PATHS["embeddings"]: "embeddings",
+    PATHS["invocations"]: "embeddings",
+    PATHS["rerank"]: "cohere_rankings",
+    PATHS["score"]: "raw",
+    PATHS["classify"]: "raw",
+}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -223,7 +232,7 @@ def _config(report: BenchReport, variant: BenchVariant, load: BenchLoad) -> dict
         "models": {"items": [{"name": variant.setup.model or variant.name}]},
         "endpoint": {
             "urls": [variant.name if is_address else LOCAL],
-            "type": _endpoint_type(workload.endpoint),
+            "type": _endpoint_type(workload),
             "streaming": TTFT in load.metrics,
         },
         "datasets": [_dataset(workload, load)],
@@ -232,7 +241,10 @@ def _config(report: BenchReport, variant: BenchVariant, load: BenchLoad) -> dict
     }
 
 
-def _endpoint_type(path: str) -> str:
+def _endpoint_type(workload: BenchWorkload) -> str:
+    path = workload.endpoint
+    if path in _TYPES:
+        return _TYPES[path]
     return "completions" if path.endswith("/completions") and "chat" not in path else "chat"
 
 
@@ -240,7 +252,9 @@ def _dataset(workload: BenchWorkload, load: BenchLoad) -> dict[str, Any]:
     if workload.data:
         return {"name": "main", "type": "file", "path": workload.data}
     lengths = {"isl": workload.input_tokens, "osl": workload.output_tokens}
-    prompts = {key: {"mean": mean} for key, mean in lengths.items() if mean}
+    prompts: dict[str, Any] = {key: {"mean": mean} for key, mean in lengths.items() if mean}
+    if texts := load.metrics.get("text_count"):
+        prompts["batch_size"] = max(1, round(texts.avg))
     return {
         "name": "main",
         "type": "synthetic",

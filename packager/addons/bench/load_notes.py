@@ -42,8 +42,9 @@ def _of_estimates(runs: Sequence[LoadRun]) -> str:
 
 
 def _of_counts(valid: Sequence[LoadResult], metrics: Mapping[str, Metric]) -> Iterable[str]:
-    unknown = sum(output_tokens(one) is None for one in valid)
-    if valid and OUTPUT not in metrics:
+    answers = [one for one in valid if not one.texts]
+    unknown = sum(output_tokens(one) is None for one in answers)
+    if answers and OUTPUT not in metrics:
         yield (
             "output tokens are unknown: the server sends no `usage` and there is no tokenizer "
             "to count them with"

@@ -21,6 +21,7 @@ from packager.addons.bench.request_metrics import (
     LATENCY,
     MS,
     OUTPUT,
+    TEXTS,
     TOKENS,
     TTFT,
     UNITS,
@@ -45,6 +46,7 @@ TOTALS = {  # AIPerf's names of sums
     OUTPUT: "total_osl",
     "output_token_count": "total_output_tokens",
     "reasoning_token_count": "total_reasoning_tokens",
+    "text_count": "total_text_count",
     "usage_prompt_tokens": "total_usage_prompt_tokens",
     "usage_completion_tokens": "total_usage_completion_tokens",
     "usage_total_tokens": "total_usage_total_tokens",
@@ -180,7 +182,7 @@ def _of_the_load(counts: _Counts, answers: Sequence[_Answer], duration: float) -
         for tag in TOTALS
         if any(tag in one.metrics for one in answers)
     }
-    found |= {TOTALS[tag]: Metric(unit=TOKENS, avg=value) for tag, value in sums.items()}
+    found |= {TOTALS[tag]: Metric(unit=UNITS[tag], avg=value) for tag, value in sums.items()}
     if any("osl_mismatch_diff_pct" in one.metrics for one in answers):
         others = sum(one.is_other_length for one in answers)
         found["osl_mismatch_count"] = Metric(unit=REQUESTS, avg=others)
@@ -192,6 +194,9 @@ def _of_the_load(counts: _Counts, answers: Sequence[_Answer], duration: float) -
         return found
     found["benchmark_duration"] = Metric(unit="sec", avg=duration)
     found["request_throughput"] = Metric(unit=f"{REQUESTS}{PER_SECOND}", avg=valid / duration)
+    if "text_count" in sums:
+        texts_s = Metric(unit=f"{TEXTS}{PER_SECOND}", avg=sums["text_count"] / duration)
+        found["text_throughput"] = texts_s
     rates = {
         "input_token_throughput": sums.get(INPUT),
         "output_token_throughput": sums.get(OUTPUT),

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
-from packager.addons.bench.compare import PRICE
+from packager.addons.bench.compare import PRICE, REQUESTS
 from packager.addons.bench.decision import is_within, quality_words
 from packager.addons.bench.names import load_name, load_words, short_names
 from packager.addons.bench.page_charts import is_reference
@@ -50,6 +50,7 @@ WORDS = {
     TPOT: "inter-token latency",
     LATENCY: "client latency",
     OUTPUT: "output tokens/s",
+    REQUESTS: "requests/s",
     PRICE: "$/1M output",
     ERRORS: "failed requests",
 }

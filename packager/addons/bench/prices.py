@@ -38,7 +38,7 @@ def prices_of(
 
     output_tokens_s = _average(load, "output_token_throughput")
     input_tokens_s = _average(load, "input_token_throughput")
-    if not output_tokens_s:
+    if not output_tokens_s and not (input_tokens_s and _average(load, "text_throughput")):
         return None
     return Prices(
         usd_hour=usd_hour,
@@ -46,10 +46,12 @@ def prices_of(
         source=source,
         output=price(output_tokens_s),
         input=price(input_tokens_s),
-        total=price(output_tokens_s + input_tokens_s) if input_tokens_s else None,
+        total=price((output_tokens_s or 0) + input_tokens_s) if input_tokens_s else None,
         f1=price(_tokens_s_by_gap(load)),
         f2=price(_tokens_s_by_latency(load)),
-        blended=blended_price(usd_hour, output_tokens_s, discount=discount),
+        blended=blended_price(usd_hour, output_tokens_s, discount=discount)
+        if output_tokens_s
+        else None,
     )
 
 

@@ -33,16 +33,18 @@ from packager.addons.bench.report_page import (
 )
 from packager.addons.bench.start_table import start_notes, start_table
 from packager.addons.bench.tables import (
-    OUTPUT,
     TPOT,
     TTFT,
     latency_table,
     loads_of,
+    price_of,
     price_table,
+    rate_of,
     speculation_table,
     table_section,
     throughput_table,
     value,
+    way_of,
 )
 from packager.addons.bench.verdict import describe
 from packager.cli.serving.acceptance import source_words
@@ -199,13 +201,13 @@ def brief_lines(report: BenchReport) -> Iterator[str]:
     """Yield a line for each load, as `packager inspect` shows them."""
     for _, _, load in loads_of(report):
         told = (
-            (value(load, OUTPUT), "{:,.1f} tokens/s"),
+            (rate_of(load), "{:,.1f} tokens/s"),
             (value(load, TTFT, "p50"), "TTFT {:,.1f} ms"),
             (value(load, TPOT, "p50"), "TPOT {:,.2f} ms"),
         )
         words = ", ".join(form.format(found) for found, form in told if found is not None)
-        price = load.prices.output if load.prices else None
-        cost = f", ${usd(price)} for a million output tokens" if price is not None else ""
+        price = price_of(load)
+        cost = f", ${usd(price)} for a million {way_of(load)}put tokens" if price else ""
         yield f"{load_words(load)}: {words or 'no answer'}{cost}"
 
 

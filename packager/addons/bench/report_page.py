@@ -30,14 +30,16 @@ from packager.addons.bench.page_tables import (
 )
 from packager.addons.bench.tables import (
     LATENCY,
-    OUTPUT,
     OUTPUT_USER,
     TPOT,
     TTFT,
     loads_of,
+    price_of,
+    rate_of,
     speculation_table,
     table_section,
     value,
+    way_of,
 )
 from packager.core.bench import BenchReport, BenchWorkload
 from packager.core.reports.report import (
@@ -125,6 +127,8 @@ def workload_words(workload: BenchWorkload) -> str:
     parts = [workload.name]
     if workload.input_tokens and workload.output_tokens:
         parts.append(f"{workload.input_tokens:,.0f} tokens in, {workload.output_tokens:,.0f} out")
+    elif workload.input_tokens:
+        parts.append(f"{workload.input_tokens:,.0f} tokens in")
     elif workload.output_tokens:
         parts.append(f"{workload.output_tokens:,.0f} tokens out")
     return ": ".join(filter(None, parts))
@@ -157,9 +161,9 @@ def tiles_of(found: Pick | None) -> Iterator[Pair]:
     if found is None:
         return
     load = found.load
-    if load.prices and load.prices.output:
-        yield Pair("per million tokens out", f"${usd(load.prices.output)}")
-    if (rate := value(load, OUTPUT)) is not None:
+    if price := price_of(load):
+        yield Pair(f"per million tokens {way_of(load)}", f"${usd(price)}")
+    if (rate := rate_of(load)) is not None:
         words = f"{rate:,.0f}/s" if rate >= 10 else f"{rate:,.2f}/s"
         yield Pair(f"tokens, at {load_words(load)}", words)
     if (first := value(load, TTFT, "p50")) is not None:
@@ -202,9 +206,9 @@ def _joined(titles: list[str]) -> str:
 def _headline(found: Pick) -> tuple[str, str]:
     load = found.load
     if found.goal == "cost" and load.prices:
-        return f"${usd(load.prices.output or 0)}", "per million tokens out"
+        return f"${usd(price_of(load) or 0)}", f"per million tokens {way_of(load)}"
     if found.goal == "throughput":
-        return f"{value(load, OUTPUT):,.0f}", "tokens a second"
+        return f"{rate_of(load) or 0:,.0f}", "tokens a second"
     if (each := value(load, TPOT, "p50")) is not None:
         return _ms(each), "for each token"
     return _ms(value(load, LATENCY, "p50") or 0), "for an answer"
@@ -213,9 +217,9 @@ def _headline(found: Pick) -> tuple[str, str]:
 def _facts(picks: list[Pick]) -> Iterator[Pair]:
     """Yield the figures of a load beside its headline."""
     found, load = picks[0], picks[0].load
-    if found.goal != "cost" and load.prices and load.prices.output:
-        yield Pair("Price", f"${usd(load.prices.output)} per million tokens out")
-    rate, reader = value(load, OUTPUT), value(load, OUTPUT_USER, "p50")
+    if found.goal != "cost" and (price := price_of(load)):
+        yield Pair("Price", f"${usd(price)} per million tokens {way_of(load)}")
+    rate, reader = rate_of(load), value(load, OUTPUT_USER, "p50")
     if rate is not None:
         one = f", {reader:,.0f} for one reader" if reader is not None else ""
         yield Pair("Tokens/s", f"{rate:,.0f}{one}")

@@ -18,6 +18,7 @@ from packager.addons.bench.load.values import LoadResult
 from packager.core.bench import Limits
 
 MS, TOKENS, PER_USER, PERCENT = "ms", "tokens", "tokens/sec/user", "%"
+TEXTS = "texts"
 LATENCY, TTFT, ITL = "request_latency", "time_to_first_token", "inter_token_latency"
 INPUT, OUTPUT = "input_sequence_length", "output_sequence_length"
 CHUNK_LATENCY = "inter_chunk_latency"
@@ -36,6 +37,7 @@ UNITS: Mapping[str, str] = MappingProxyType(
         "prefill_throughput_per_user": PER_USER,
         OUTPUT: TOKENS,
         INPUT: TOKENS,
+        "text_count": TEXTS,
         "output_token_count": TOKENS,
         "reasoning_token_count": TOKENS,
         "usage_prompt_tokens": TOKENS,
@@ -55,7 +57,8 @@ OTHER_LENGTH, OTHER_LENGTH_TOKENS = 0.05, 50  # share and tokens an answer may d
 
 def has_content(result: LoadResult) -> bool:
     """Whether a whole answer came and held something: AIPerf's valid request."""
-    return result.is_answered and bool(result.chunks if result.is_streamed else result.text)
+    found = result.chunks if result.is_streamed else result.text
+    return result.is_answered and bool(result.texts or found)
 
 
 def last_content_s(result: LoadResult) -> float:
@@ -139,6 +142,7 @@ def _tokens(result: LoadResult) -> dict[str, float]:
     found: dict[str, float | None] = {
         INPUT: prompt,
         OUTPUT: answer,
+        "text_count": result.texts or None,
         "reasoning_token_count": thoughts,
         "output_token_count": None if answer is None else (answer - (thoughts or 0)) or None,
         "usage_prompt_tokens": result.input_tokens,

@@ -71,7 +71,8 @@ class Sender:
                 lengths=self.lengths,
                 forces_length=forces_length(server.metrics()),
             )
-
+            if shape.texts and is_tei(server.metrics()):
+                shape = replace(shape, passages="texts")
             if shape.template is not None:  # it counts no prompt of OpenAI's form
                 shape = replace(shape, template=replace(shape.template, model=server.model))
                 self._sources[server.shown] = open_source(
@@ -95,6 +96,11 @@ class Sender:
                 raise server.failure(f"{server.shown!r} stopped answering") from error
             self._sources[server.shown] = source
         return self._sources[server.shown]
+
+
+def is_tei(metrics: str) -> bool:
+    """Return whether a server is text-embeddings-inference, by the names of its metrics."""
+    return any(line.startswith("te_") for line in metrics.splitlines())
 
 
 def forces_length(metrics: str) -> bool:

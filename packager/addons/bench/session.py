@@ -24,7 +24,7 @@ from packager.core.errors import PackagerError
 from packager.core.events import EventSink, StepEvent, ignore
 
 STEP = "measure"
-TTFT = "time_to_first_token"
+TTFT, LATENCY = "time_to_first_token", "request_latency"
 
 Send = Callable[[OpenServer, Level, int, Callable[[], None]], LoadRun]
 """Puts a server under a load of a round, and calls back for every answer."""
@@ -163,7 +163,8 @@ class Session:
         if now.requests and (now.requests - now.answered) / now.requests > TOO_MANY_ERRORS:
             return True
         first = load_figures([self.results.of(name)[0].run], Limits())
-        before, after = first.metrics.get(TTFT), now.metrics.get(TTFT)
+        tag = TTFT if TTFT in first.metrics else LATENCY
+        before, after = first.metrics.get(tag), now.metrics.get(tag)
         if before is None or after is None or before.p50 is None or after.p50 is None:
             return False
         return after.p50 > TOO_SLOW * before.p50

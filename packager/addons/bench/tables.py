@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from packager.addons.bench.names import load_name, same_load, short_names
 from packager.core.bench import BenchLoad, BenchReport, BenchVariant
@@ -30,6 +31,7 @@ TPOT = "inter_token_latency"  # AIPerf's name of the time per output token
 CHUNKS = "inter_chunk_latency"
 LATENCY = "request_latency"
 OUTPUT = "output_token_throughput"
+TEXTS = "text_throughput"
 OUTPUT_USER = "output_token_throughput_per_user"
 
 _Value = Callable[[BenchLoad], float | None]
@@ -40,6 +42,22 @@ def value(load: BenchLoad, tag: str, statistic: str = "avg") -> float | None:
     metric = load.metrics.get(tag)
     found: float | None = getattr(metric, statistic) if metric else None
     return found
+
+
+def way_of(load: BenchLoad) -> Literal["in", "out"]:
+    """Return which tokens a load is paid for: those of texts, where it gave vectors or scores."""
+    return "in" if value(load, TEXTS) is not None else "out"
+
+
+def rate_of(load: BenchLoad) -> float | None:
+    """Return the tokens a second that a load is paid for."""
+    return value(load, OUTPUT if way_of(load) == "out" else "input_token_throughput")
+
+
+def price_of(load: BenchLoad) -> float | None:
+    """Return the price of a million of the tokens that a load is paid for."""
+    prices = load.prices
+    return None if prices is None else prices.output if way_of(load) == "out" else prices.input
 
 
 def failed(load: BenchLoad) -> int:
@@ -149,6 +167,8 @@ def throughput_table(report: BenchReport) -> Table:
         ("output tokens/s of a request", lambda load: value(load, OUTPUT_USER)),
         ("input tokens of a request", lambda load: value(load, "input_sequence_length")),
         ("output tokens of a request", lambda load: value(load, "output_sequence_length")),
+        ("texts of a request", lambda load: value(load, "text_count")),
+        ("texts/s", lambda load: value(load, TEXTS)),
         ("requests/s", lambda load: value(load, "request_throughput")),
     )
     return _measured(report, "Throughput", columns)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from packager.addons.bench.compare import LATENCY, OUTPUT, PRICE, TPOT, TTFT
+from packager.addons.bench.compare import LATENCY, OUTPUT, PRICE, REQUESTS, TPOT, TTFT
 from packager.core.bench import Compared
 from packager.core.units import percent
 
 UNCHANGED = "no measurable change"
 _TIMES_TOKENS, _TIMES = 1.5, 2.0  # from here on `1.8x as many` reads better than `80 % more`
-_NAMES = {OUTPUT: "tokens/s", PRICE: "price", TTFT: "TTFT", TPOT: "TPOT", LATENCY: "latency"}
+_MORE = {OUTPUT: "tokens/s", REQUESTS: "requests/s"}
+_NAMES = {**_MORE, PRICE: "price", TTFT: "TTFT", TPOT: "TPOT", LATENCY: "latency"}
 
 
 def describe(compared: Sequence[Compared]) -> str:
@@ -35,10 +36,10 @@ def describe_one(one: Compared) -> str:
     name = _NAMES.get(one.metric, one.metric)
     if one.is_noise:
         return f"{name} {UNCHANGED}"
-    if one.metric == OUTPUT:
+    if one.metric in _MORE:
         if one.ratio >= _TIMES_TOKENS:
-            return f"{_times(one.ratio)} as many tokens/s"
-        return f"{_share(one.ratio)} {'more' if one.ratio > 1 else 'fewer'} tokens/s"
+            return f"{_times(one.ratio)} as many {name}"
+        return f"{_share(one.ratio)} {'more' if one.ratio > 1 else 'fewer'} {name}"
     if one.metric == PRICE:
         if one.ratio >= _TIMES:
             return f"{_times(one.ratio)} as expensive"

@@ -12,6 +12,9 @@ from typing import Any, Literal, get_args
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
+from tests.support.doubles.pooled_answers import PATHS as POOLED
+from tests.support.doubles.pooled_answers import pooled_document
+
 Mode = Literal[
     "ok",
     "empty",  # an answer without a token
@@ -50,6 +53,7 @@ class Behaviour:
     metrics: bool = True
     tokenize: bool = True
     model: str = "double"
+    tei: bool = False  # texts and metrics are named as text-embeddings-inference has them
     words: str = "w"  # of answers: `w0 w1 w2 `; another one is another model
 
 
@@ -129,7 +133,7 @@ class Service:
             return own[path]()
         if path == "/tokenize" and self.behaviour.tokenize:
             return self.tokenized(await request.json())
-        if path in ("/v1/chat/completions", "/v1/completions", "/invocations"):
+        if path in ("/v1/chat/completions", "/v1/completions", "/invocations", *POOLED):
             return await self.answer(request, path, mode)
         return web.json_response({"error": {"message": f"no such path: {path}"}}, status=404)
 
@@ -140,6 +144,8 @@ class Service:
 
     def metrics(self) -> str:
         """Spell its counters as vLLM does, without a draft where chunks have one token."""
+        if self.behaviour.tei:
+            return f"te_request_count {self.answered}\n"
         labels = f'engine="0",model_name="{self.behaviour.model}"'
         counts = {
             "generation_tokens_total": self.tokens,
@@ -209,8 +215,19 @@ class Service:
             tokens = 0
         if how.mode == "slow-first":
             how = replace(how, ttft_s=how.slow_s)
+        if record.path in POOLED or "input" in body:
+            return await self.pooled(body, how, record)
         answer = _Answer(self, request, body, how, record, tokens)
         return await (answer.streamed() if body.get("stream") else answer.whole())
+
+    async def pooled(self, body: Mapping[str, Any], how: Behaviour, record: Record) -> web.Response:
+        document, record.prompt_tokens = pooled_document(record.path, body, tei=how.tei)
+        await _until(record.came_s + how.ttft_s)
+        self.answered += 1
+        record.ended_s = time.monotonic()
+        if how.usage and isinstance(document, dict):
+            document["usage"] = {"prompt_tokens": record.prompt_tokens}
+        return web.json_response(document, status=200 if document else 422)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from packager.addons.bench.assemble import Circumstances, HourPrice, make_report
-from packager.addons.bench.load.spec import Lengths, RequestSpec, settle
+from packager.addons.bench.load.spec import PATHS, Lengths, RequestShape, RequestSpec, settle
 from packager.addons.bench.load.tokenizer import TokenCounter, open_tokenizer
 from packager.addons.bench.options import BenchOptions
 from packager.addons.bench.planned import predict_loads
@@ -164,9 +164,10 @@ class BenchWork:
         shape = settle(self.spec, self.workload, lengths=self.lengths)
         made = self.samples is None
         return BenchWorkload(
-            name=shape.name if made else "own requests",
+            name=_name(shape) if made else "own requests",
             input_tokens=shape.input_tokens if made else None,
-            output_tokens=shape.output_tokens if made or shape.states_output else None,
+            output_tokens=shape.output_tokens or None if made or shape.states_output else None,
+            endpoint=PATHS[shape.endpoint] if shape.texts else "",
             data=self.samples.source if self.samples else "",
             data_digest=self.samples.digest if self.samples else "",
             seed=self.spec.seed,
@@ -195,6 +196,11 @@ class BenchWork:
             return predict_loads(target.record, services_for(settings), loads)
         except PackagerError:  # the model is not here any more
             return {}
+
+
+def _name(shape: RequestShape) -> str:
+    """Return what requests are called; of vectors and scores, with how many texts each has."""
+    return f"{shape.name} of {counted(shape.texts, 'text')}" if shape.texts else shape.name
 
 
 def _find_route(name: str) -> Route | None:

@@ -49,6 +49,7 @@ class AnswerReader:
         self._ids: list[int] = []
         self._size = 0
         self.chunks: list[Chunk] = []
+        self.texts = 0  # that got a vector or a score
         self.prompt_token_ids: tuple[int, ...] = ()
         self.input_tokens: int | None = None
         self.output_tokens: int | None = None

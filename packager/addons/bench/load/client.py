@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from packager.addons.bench.load.answers import LONGEST_ANSWER, AnswerFailed, AnswerReader
+from packager.addons.bench.load.pooled_answers import PooledAnswerReader
 from packager.addons.bench.load.template_answers import TemplateAnswerReader
 from packager.addons.bench.load.values import Failure, LoadRequest, LoadResult
 from packager.cli.serving.routes import AddressRoute, BrokenStream, Route
@@ -244,11 +245,7 @@ class LoadClient:
             raise AnswerFailed("status", f"{request.endpoint} answered {response.status}: {said}")
         comes = self._route.answer(response.headers)
         unwrap = comes.unwrap
-        answer = sent.answer = (
-            AnswerReader(comes.content_type)
-            if request.template is None
-            else TemplateAnswerReader(comes.content_type, request.template)
-        )
+        answer = sent.answer = _reader(request, comes.content_type)
         while data := await content.readany():
             at_s = now()
             if sent.first_byte_s is None:
@@ -258,6 +255,14 @@ class LoadClient:
                 continue
             answer.feed(data, at_s)
         answer.end(sent.last_s if sent.last_s is not None else now())
+
+
+def _reader(request: LoadRequest, content_type: str) -> AnswerReader:
+    if request.template is not None:
+        return TemplateAnswerReader(content_type, request.template)
+    if request.texts:
+        return PooledAnswerReader(content_type, request.texts)
+    return AnswerReader(content_type)
 
 
 async def _start_of(content: aiohttp.StreamReader) -> bytes:
@@ -287,6 +292,7 @@ def _result(request: LoadRequest, number: int, sent: _Exchange) -> LoadResult:
         asked_tokens=_asked_tokens(request.body),
         chunks=tuple(answer.chunks) if answer else (),
         text=answer.text if answer else "",
+        texts=answer.texts if answer else 0,
         input_tokens=answer.input_tokens if answer else None,
         output_tokens=answer.output_tokens if answer else None,
         reasoning_tokens=answer.reasoning_tokens if answer else None,

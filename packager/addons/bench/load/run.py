@@ -220,7 +220,7 @@ def _seconds(results: Sequence[LoadResult]) -> float:
 
 def _counted(result: LoadResult, tokenizer: TokenCounter | None) -> LoadResult:
     """Count the answer's tokens with the client's own tokenizer."""
-    if tokenizer is None or not result.is_answered:
+    if tokenizer is None or not result.is_answered or result.texts:
         return result
     try:
         return replace(result, own_output_tokens=tokenizer.count(result.text))

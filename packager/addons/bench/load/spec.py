@@ -19,20 +19,33 @@ from packager.core.documents import NotStrict, parse_json
 from packager.core.errors import UsageError
 from packager.core.fields import CommandOption
 from packager.core.pictures import parse_images
-from packager.core.workload import LONGEST, QUESTIONS, Workload
+from packager.core.workload import LONGEST, PASSAGES, QUESTIONS, Workload
 
-EndpointKind = Literal["chat", "completions", "invocations"]
+EndpointKind = Literal[
+    "chat", "completions", "invocations", "embeddings", "rerank", "score", "classify"
+]
 PATHS: Mapping[EndpointKind, str] = MappingProxyType(
     {
         "chat": "/v1/chat/completions",
         "completions": "/v1/completions",
-        "invocations": "/invocations",  # SageMaker's; takes the body of a chat
+        "invocations": "/invocations",  # SageMaker's; takes the body of a chat, or of embeddings
+        "embeddings": "/v1/embeddings",
+        "rerank": "/rerank",
+        "score": "/score",
+        "classify": "/classify",
     }
 )
+POOLED = frozenset(("embeddings", "rerank", "score", "classify"))  # texts in, no text out
+PAIRED = frozenset(("rerank", "score"))  # of a query and passages
 MOST_TURNS = 1000
 _FIELD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}", re.ASCII)
 # Fields that packager sets: others would change the counts or the model.
-_OURS = frozenset({"messages", "prompt", "model", "stream", "stream_options", "max_tokens"})
+_OURS = frozenset(
+    {
+        *("messages", "prompt", "model", "stream", "stream_options", "max_tokens"),
+        *("input", "query", "documents", "texts", "text_1", "text_2"),
+    }
+)
 
 Lengths = tuple[int, int]  # tokens of a prompt and of its answer
 
@@ -58,7 +71,11 @@ class RequestSpec:
         CommandOption(metavar="DATA"),
     ] = ""
     endpoint: Annotated[
-        EndpointKind, Field(description="what is asked: `invocations` is SageMaker's path")
+        EndpointKind,
+        Field(
+            description="what is asked: `invocations` is SageMaker's path; the last four are of "
+            "vectors and scores, with --workload embed:TOKENSxTEXTS"
+        ),
     ] = "chat"
     input_tokens: Annotated[
         int | None,
@@ -146,6 +163,8 @@ class RequestShape:
     documents: int = 0  # texts in the prompt that the question is about
     tools: bool = False
     images: str = ""  # `1x1024x1024`, in the last turn
+    texts: int = 0  # that vectors or scores are asked for; 0: the request is answered
+    passages: str = "documents"  # what a reranker's body calls them; TEI's `texts`
     stream: bool = True
     exact_output: bool = False  # requests set the engine's `ignore_eos`
     temperature: float = 0.0
@@ -193,6 +212,8 @@ def settle(
     `workload` is what `spec.workload` stands for, `lengths` those of a file, and `forces_length`
     whether the engine has `ignore_eos`.
     """
+    if workload.texts or spec.endpoint in POOLED:
+        return _settle_texts(spec, workload, lengths)
     form = _FORMS.get(spec.workload, _Form())
     stated = spec.input_tokens is not None or spec.output_tokens is not None
     drawn = () if stated else tuple(lengths) or form.mix
@@ -234,6 +255,46 @@ def settle(
     )
     _check(shape, spec)
     return shape
+
+
+def _settle_texts(
+    spec: RequestSpec, workload: Workload, lengths: Sequence[Lengths]
+) -> RequestShape:
+    """Return the shape of requests for vectors or scores, which are neither turns nor streams."""
+    others = {
+        "--data": spec.data,
+        "--output-tokens": spec.output_tokens,
+        "--output-stddev": spec.output_stddev,
+        "--prefix-tokens": spec.prefix_tokens,
+        "--turns": spec.turns,
+        "--tools": spec.tools,
+        "--images": spec.images,
+        "--ignore-eos": spec.ignore_eos,
+        "--stream": spec.stream,
+        "--temperature": spec.temperature,
+        "--request-template": spec.request_template,
+        "--response-field": spec.response_field,
+    }
+    stated = [flag for flag, value in others.items() if value]
+    if stated or spec.endpoint == "completions":
+        flag = stated[0] if stated else "--endpoint completions"
+        raise UsageError(
+            f"requests for vectors or scores have made texts and no answer: {flag} means nothing",
+            hint=f"leave {flag} out, or write --workload IN:OUT for a model that writes text",
+        )
+    tokens = PASSAGES if workload == QUESTIONS else workload
+    return RequestShape(
+        name=workload.name if workload.texts else PASSAGES.name,
+        endpoint="embeddings" if spec.endpoint == "chat" else spec.endpoint,
+        input_tokens=spec.input_tokens or tokens.input_tokens,
+        input_stddev=spec.input_stddev,
+        output_tokens=0,
+        lengths=() if spec.input_tokens else tuple(lengths),
+        texts=workload.texts or 1,
+        stream=False,
+        seed=spec.seed,
+        extra=MappingProxyType(body_fields(spec.extra)),
+    )
 
 
 def body_fields(given: Sequence[str], *, reserved: frozenset[str] = _OURS) -> dict[str, Any]:

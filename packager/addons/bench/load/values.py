@@ -31,6 +31,7 @@ class LoadRequest:
     body: Mapping[str, Any]  # without the model's name
     shown: str = ""  # the prompt's end
     template: RequestTemplate | None = None  # that printed the body, and finds the answer's text
+    texts: int = 0  # that a vector or a score is asked for; 0: an answer is
     input_tokens: int | None = None  # by the client's own tokenizer; None where it has none
     tokenizer_failed: bool = False  # the client's tokenizer could not encode the prompt
 
@@ -59,6 +60,7 @@ class LoadResult:
     asked_tokens: int | None = None  # most tokens that the answer may have, of the request's body
     chunks: tuple[Chunk, ...] = ()  # with content: no role, no usage, no empty delta
     text: str = ""
+    texts: int = 0  # that got a vector or a score
     input_tokens: int | None = None  # as the server counts (`usage`)
     output_tokens: int | None = None  # the same, reasoning included
     reasoning_tokens: int | None = None
@@ -79,7 +81,7 @@ class LoadResult:
     @property
     def is_empty(self) -> bool:
         """Whether an answer came and was empty."""
-        return self.is_answered and not (self.text or self.output_tokens)
+        return self.is_answered and not (self.text or self.output_tokens or self.texts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

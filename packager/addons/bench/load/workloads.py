@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from packager.addons.bench.load.draws import draws, normal, shuffled
+from packager.addons.bench.load.passages import passages_request
 from packager.addons.bench.load.server_counts import ServerCounter
 from packager.addons.bench.load.spec import PATHS, Lengths, RequestShape
 from packager.addons.bench.load.texts import TextWriter, WrittenText
@@ -83,19 +84,30 @@ def open_source(
             tools=tools,
             estimates=counter is None and count_prompt is None,
         )
-        probe, tokens = _made(source, (shape.input_tokens, 1), ("probe",))
+        one = replace(source, shape=replace(shape, texts=1)) if shape.texts else source
+        probe, tokens = _made(one, (shape.input_tokens, 1), ("probe",))
     except TokenizerFailed as error:
         raise ModelRefused(
             f"the tokenizer cannot encode English sentences: {error}",
             hint="name the served model's own with --tokenizer, or let the server count",
         ) from error
-    if count_prompt is not None:
+    if shape.texts:
+        added = 0 if count_prompt is None else max(0, count_prompt(_counted(shape, probe)) - tokens)
+    elif count_prompt is not None:
         body = {name: value for name, value in probe.body.items() if name != "stream_options"}
         probe = replace(probe, body={**body, "stream": False})
         added = max(0, count_prompt(probe) - tokens)
     else:
         added = sum(writer.cost(json.dumps(tool)) for tool in tools)
     return replace(source, template_tokens=added)
+
+
+def _counted(shape: RequestShape, probe: LoadRequest) -> LoadRequest:
+    """Return the text of a request for vectors or scores, as a prompt that a server counts."""
+    body = probe.body
+    found = [body[name][0] for name in ("input", "text_2", shape.passages) if name in body]
+    asked = [body[name] for name in ("query", "text_1") if name in body]
+    return replace(probe, body={"prompt": " ".join((*asked, *found))})
 
 
 def make_requests(
@@ -154,6 +166,10 @@ def _made(
     """Return a request of these lengths, and the tokens of its texts."""
     shape, writer = source.shape, source.writer
     prompt, answer = lengths
+    if shape.texts:
+        counts = source.counter is not None or (shape.passages == "texts" and not source.estimates)
+        added = source.template_tokens
+        return passages_request(shape, writer, prompt, key, added=added, counts=counts)
     left = max(_LEAST_TEXT, prompt - source.template_tokens)
     turns: list[_Turn] = []
     if shape.prefix_tokens:
@@ -221,7 +237,7 @@ def _about(heads: Sequence[str], bodies: Sequence[WrittenText]) -> str:
 
 
 def _texts_body(shape: RequestShape, turns: Sequence[_Turn]) -> dict[str, Any]:
-    if shape.endpoint == "completions":
+    if shape.endpoint == "completions" or shape.texts:
         return {"prompt": "\n\n".join(turn.said.text for turn in turns)}
     return {"messages": [{"role": turn.role, "content": turn.said.text} for turn in turns]}
 

@@ -21,6 +21,7 @@ def written() -> dict[str, str]:
     """Return the units of all metrics that there can be."""
     run = load(
         answer(0, at=(0.1, 0.2, 0.3), asked_tokens=4, reasoning_tokens=2, **ALL),
+        answer(2, at=(), ended=0.5, is_streamed=False, texts=3, input_tokens=9),
         failure(1, own_input_tokens=9),
         metrics_before=METRICS.format(drafts=1),
         metrics_after=METRICS.format(drafts=9),

@@ -57,7 +57,7 @@ def test_the_latency_table_has_the_rows_of_sagemaker() -> None:
 def test_the_throughput_table_has_figures_of_one_request() -> None:
     table = throughput_table(quantized())
 
-    assert table.rows[0].cells == ("bf16", "1", "6,417", "34.7", "628", "250", "0.14")
+    assert table.rows[0].cells == ("bf16", "1", "6,417", "34.7", "628", "250", "–", "–", "0.14")
 
 
 def test_the_price_table_has_every_formula() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from packager.addons.bench.load.spec import RequestSpec, body_fields, settle
 from packager.core.errors import UsageError
-from packager.core.workload import WORKLOADS, Workload
+from packager.core.workload import QUESTIONS, WORKLOADS, Workload, parse_workload
 from tests.support.cases import cases_of, read_tables
 
 cases = cases_of(__file__)
@@ -53,6 +53,22 @@ def test_lengths_of_a_file_are_drawn_from() -> None:
     shape = settle(RequestSpec(workload="x.jsonl"), workload, lengths=[(10, 1), (30, 3)])
 
     assert shape.lengths == ((10, 1), (30, 3))
+
+
+@cases("texts", spec={})
+def test_vectors_and_scores_are_asked_of_texts(
+    of: str, spec: dict[str, Any], endpoint: str, tokens: int, count: int
+) -> None:
+    shape = settle(RequestSpec(workload=of, **spec), parse_workload(of) or QUESTIONS)
+
+    assert (shape.endpoint, shape.input_tokens, shape.texts) == (endpoint, tokens, count)
+    assert (shape.output_tokens, shape.stream, shape.exact_output) == (0, False, False)
+
+
+@cases("texts_refused")
+def test_what_texts_do_not_have_is_refused(spec: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        settle(RequestSpec(workload="embed:9", **spec), parse_workload("embed:9") or QUESTIONS)
 
 
 @cases("lengths")
