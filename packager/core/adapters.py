@@ -51,6 +51,7 @@ class Adapter:
     ref: ModelRef
     files: tuple[ModelFile, ...]  # that go into the image
     left_out: Mapping[str, str]  # path → why the file is not packaged
+    card: ModelFile | None = None  # that states its licence
     config: Mapping[str, Any]  # of PEFT, as it was written
     rank: int  # that the configuration states for every module without a pattern of its own
     alpha: float

@@ -39,7 +39,7 @@ from packager.models.contents import (
     readable,
 )
 from packager.models.mistral_format import translated_tensors
-from packager.models.model_card import MAX_CARD_BYTES, read_card
+from packager.models.model_card import CARD, MAX_CARD_BYTES, read_card
 from packager.models.paths import check_distinct, check_path
 from packager.models.remote_headers import Headers
 from packager.models.rules import (
@@ -51,8 +51,6 @@ from packager.models.rules import (
 )
 from packager.models.sentence_modules import is_wanted, read_modules
 from packager.models.walk import Found
-
-CARD = "README.md"
 
 Fetch = Callable[[tuple[str, ...]], Mapping[str, Found]]  # by path in the model
 

@@ -6,13 +6,14 @@ A card is its author's word: nothing here proves it.  One that cannot be read st
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from packager.core.documents import NotStrict
-from packager.core.model import ModelFile, ModelFiles
+from packager.core.model import ModelFile
 from packager.core.yaml_values import parse_yaml_table
 
+CARD = "README.md"
 MAX_CARD_BYTES = 1 << 20
 _FRONT = re.compile(rb"\A(?:\xef\xbb\xbf)?---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
 _LONGEST = 512  # of one statement
@@ -32,9 +33,9 @@ class ModelCard:
     task: str = ""  # `text-generation`
 
 
-def card_of(model: ModelFiles, read: Callable[[ModelFile], bytes]) -> ModelCard:
-    """Return what the card of a model states; nothing of a model without one."""
-    readme = next((one for one in model.files if one.path.lower() == "readme.md"), None)
+def card_of(files: Iterable[ModelFile], read: Callable[[ModelFile], bytes]) -> ModelCard:
+    """Return what the card among files states; nothing without one."""
+    readme = next((one for one in files if one.path.lower() == CARD.lower()), None)
     return read_card(read(readme)) if readme else ModelCard()
 
 

@@ -33,6 +33,7 @@ from packager.optimize.steps.devices import refuse_missing_gpus, threads_for
 from packager.optimize.steps.gpus import check_gpu_use
 from packager.pipeline.adapters import take_adapters, with_merged
 from packager.pipeline.converted import with_converted
+from packager.pipeline.licences import licence_findings
 from packager.pipeline.planning.planner import make_plan
 from packager.pipeline.planning.recipe import make_recipe, needed_tools, quantizer_of
 from packager.pipeline.planning.requested import target_of
@@ -118,7 +119,8 @@ def make_planned(
     ready = _with_base_at_hand(taken, final, services)
     ready, final, planning, layers = _from_cache(ready, final, planning, services)
     facts, found = _with_tools(ready, final, planning, services)
-    settled = replace(final, findings=(*final.findings, *found, *decided.chosen))
+    licences = licence_findings(facts, services)
+    settled = replace(final, findings=(*final.findings, *found, *decided.chosen, *licences))
     return Planned(
         reference=decided.reference,
         facts=facts,

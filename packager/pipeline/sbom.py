@@ -15,7 +15,7 @@ from packager.core.artifact import Artifacts
 from packager.core.engine_rows import engine_row
 from packager.core.facts import Facts
 from packager.core.image import Blob, Inline, TreeFile, Written
-from packager.core.model import ModelFile, ModelFiles, ModelRef
+from packager.core.model import ModelFile, ModelRef
 from packager.core.plan import Plan
 from packager.core.quality import QualityReport
 from packager.core.samples import Samples
@@ -23,10 +23,10 @@ from packager.core.serving import COMPILED_DIR, ServingConfig
 from packager.images.assemble import files_of_image
 from packager.images.oci import sha256
 from packager.images.sbom import purls
-from packager.images.sbom.components import Component, LicenseClaim, Sbom
-from packager.images.sbom.licences import stated_license
-from packager.models.model_card import ModelCard, card_of
+from packager.images.sbom.components import Component, Sbom
+from packager.models.model_card import ModelCard
 from packager.pipeline.attached_record import published_base
+from packager.pipeline.licences import cards_of, licences_of
 from packager.pipeline.services import BuildServices
 from packager.pipeline.stages import Assembled
 
@@ -43,19 +43,20 @@ def make_sbom(assembled: Assembled, written: Written, services: BuildServices) -
     is_tree = not written.refs
     served = artifacts.model if is_tree else files.model
     drafted = artifacts.draft if is_tree else files.draft
+    cards = dict(cards_of(facts, services))
     parts: list[Component] = [
-        _model(assembled, services, served, digest_of),
+        _model(assembled, cards["model"], served, digest_of),
         *_data(facts),
         *_tools(assembled),
         _configuration(assembled.serving),
     ]
     if plan.draft is not None:
-        parts.append(_draft(plan, drafted, digest_of))
+        parts.append(_draft(plan, cards.get("draft", ModelCard()), drafted, digest_of))
     if artifacts.compiled:
         parts.append(_compiled(artifacts, digest_of))
     for adapter in plan.adapters.adapters if plan.adapters else ():
         found = artifacts.adapters.get(adapter.directory, ())
-        parts.append(_adapter(adapter, found, digest_of))
+        parts.append(_adapter(adapter, cards[f"adapter {adapter.name}"], found, digest_of))
     if written.refs and facts.base is not None and facts.base.digest:
         parts.append(_base(facts, services.base_packages(facts.base)))
     parts.append(_engine(plan, parts))
@@ -105,13 +106,9 @@ def _architecture(facts: Facts) -> str:
 
 
 def _model(
-    assembled: Assembled,
-    services: BuildServices,
-    files: Iterable[ModelFile],
-    digest_of: DigestOf,
+    assembled: Assembled, card: ModelCard, files: Iterable[ModelFile], digest_of: DigestOf
 ) -> Component:
     facts, plan = assembled.planned.facts, assembled.planned.plan
-    card = _card(facts.model, services)
     made = plan.quantization is not None and not plan.quantization.existing
     source = _origin("model/source", plan.model, card)
     about = [
@@ -132,7 +129,7 @@ def _model(
         group="" if made else group,
         version="" if made else plan.model.revision,
         purl="" if made else _model_purl(plan.model),
-        licenses=_licenses(card),
+        licenses=licences_of(card),
         components=tuple(_files("model", files, digest_of)),
         ancestors=(source,) if made else source.ancestors,
         notes=_how(assembled) if made else card.relation,
@@ -152,7 +149,7 @@ def _origin(ref: str, model: ModelRef, card: ModelCard) -> Component:
         group=group,
         version=model.revision,
         purl=_model_purl(model),
-        licenses=_licenses(card),
+        licenses=licences_of(card),
         ancestors=tuple(
             Component(
                 ref=f"{ref}/base/{number}",
@@ -170,15 +167,6 @@ def _model_purl(model: ModelRef) -> str:
     if model.source != "hub" or not model.revision:
         return ""
     return purls.huggingface(model.name, model.revision)
-
-
-def _licenses(card: ModelCard) -> tuple[LicenseClaim, ...]:
-    found = stated_license(card.license, card.license_name, card.license_link)
-    return (found,) if found else ()
-
-
-def _card(model: ModelFiles, services: BuildServices) -> ModelCard:
-    return card_of(model, services.read_small)
 
 
 def _how(assembled: Assembled) -> str:
@@ -293,12 +281,13 @@ def _configuration(serving: ServingConfig) -> Component:
     )
 
 
-def _draft(plan: Plan, files: Iterable[ModelFile], digest_of: DigestOf) -> Component:
+def _draft(
+    plan: Plan, card: ModelCard, files: Iterable[ModelFile], digest_of: DigestOf
+) -> Component:
     draft = plan.draft
     assert draft is not None
     ref = draft.ref
     group, _, name = ref.published_name.rpartition("/") if ref else ("", "", "")
-    stated = stated_license(draft.license)
     return Component(
         ref="draft",
         type="machine-learning-model",
@@ -306,7 +295,7 @@ def _draft(plan: Plan, files: Iterable[ModelFile], digest_of: DigestOf) -> Compo
         group=group,
         version=ref.revision if ref else "",
         purl=_model_purl(ref) if ref else "",
-        licenses=(stated,) if stated else (),
+        licenses=licences_of(card),
         components=tuple(_files("draft", files, digest_of)),
         about=(("packager:draft", draft.kind),),
         needs=("model",),
@@ -323,7 +312,9 @@ def _compiled(artifacts: Artifacts, digest_of: DigestOf) -> Component:
     )
 
 
-def _adapter(adapter: ServedAdapter, files: Iterable[ModelFile], digest_of: DigestOf) -> Component:
+def _adapter(
+    adapter: ServedAdapter, card: ModelCard, files: Iterable[ModelFile], digest_of: DigestOf
+) -> Component:
     ref = f"adapter/{adapter.name}"
     return Component(
         ref=ref,
@@ -331,6 +322,7 @@ def _adapter(adapter: ServedAdapter, files: Iterable[ModelFile], digest_of: Dige
         name=adapter.name,
         version=adapter.ref.revision,
         purl=_model_purl(adapter.ref),
+        licenses=licences_of(card),
         components=tuple(_files(ref, files, digest_of)),
         about=(("packager:adapter-rank", str(adapter.rank)),),
         needs=("model",),

@@ -84,7 +84,6 @@ def with_documents(
         base_packages=partial(base_packages, settings, reader),
         policy=stated_policy(settings),
         digest_of=lambda blob, stated: known_digest(blob, stated, index()),
-        read_small=lambda file: read_small(file, reader),
     )
 
 

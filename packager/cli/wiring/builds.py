@@ -11,7 +11,7 @@ from packager.catalog.compatibility import rules
 from packager.catalog.models import quantized_checkpoints
 from packager.cli.plugins.contexts import BaseContext, SourceContext
 from packager.cli.plugins.tables import BASES, FAMILIES, SOURCES
-from packager.cli.wiring.attached import check_sbom, with_documents
+from packager.cli.wiring.attached import check_sbom, read_small, with_documents
 from packager.cli.wiring.bases import read_base
 from packager.cli.wiring.caches import OpenCache, past_runs, remember_lookups
 from packager.cli.wiring.outputs import (
@@ -86,6 +86,7 @@ def services_for(settings: Settings) -> BuildServices:
     clients = registry_clients(settings)
     rows = CatalogRows(settings)
     reader = BlobReader((RegistryBlobs(clients), HubReader(), S3Reader()))
+    cards = BlobReader((HubReader(), S3Reader()))  # documents: not counted as bytes read
     index = DigestIndex(digests_file(settings))  # for one run: each file is looked up once
     sinks = sinks_for(settings.outputs, sink_context(settings, reader, clients))
     environments = environments_for(settings)
@@ -140,6 +141,7 @@ def services_for(settings: Settings) -> BuildServices:
         read_head_values=lambda head, model: read_values(SameModel(head), SameModel(model)),
         accelerator_of=rows.accelerator_of,
         read_header=lambda file: _read_header(file, reader),
+        read_small=lambda file: read_small(file, cards),
     )
     services = with_streamed_layers(services, artifacts, sinks, clients, verify=settings.verify)
     services = with_documents(services, settings, sinks, reader)

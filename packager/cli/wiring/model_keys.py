@@ -113,7 +113,7 @@ def _check_licence(name: str, found: ModelFiles, reader: BlobReader, denied: Seq
     """Raise `ModelRefused` for a model whose card states a licence that is denied."""
     if not denied:
         return
-    card = card_of(found, lambda file: read_small(file, reader))
+    card = card_of(found.files, lambda file: read_small(file, reader))
     stated = stated_license(card.license, card.license_name, card.license_link)
     said = (stated.id or stated.name) if stated else ""
     if said and any(is_denied(word, denied) for word in (said, card.license)):

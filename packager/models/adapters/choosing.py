@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from packager.core.adapters import CONFIG, WEIGHTS
+from packager.models.model_card import CARD, MAX_CARD_BYTES
 from packager.models.refusals import Incomplete, only_pickle, other_kind
 from packager.models.rules import LEGAL, MAX_DOCUMENT_BYTES, PICKLE, ListedModelFile, why_left_out
 
 MODEL_CONFIG = "config.json"
 SAVED_TWICE = "tokenizer and chat template of an adapter: engines read the base's"
+UNREAD = "no engine reads it of an adapter"
 
 
 def choose_adapter_files(
     listing: Mapping[str, ListedModelFile],
 ) -> tuple[tuple[str, ...], Mapping[str, str]]:
-    """Return the paths that are packaged and, for each other, why not; raise without the two."""
+    """Return the paths that are read and, for each other, why not; raise without the two.
+
+    All of them are packaged but the card.
+    """
     kept: list[str] = []
     left_out: dict[str, str] = {}
     for path in sorted(listing):
@@ -34,6 +39,8 @@ def _why_not(path: str, size: int) -> str:
         return ""
     if "/" not in path and LEGAL.fullmatch(name) and size <= MAX_DOCUMENT_BYTES:
         return ""
+    if path == CARD and size <= MAX_CARD_BYTES:
+        return ""
     why = why_left_out(path, size, is_read=True)
     if why:
         return why
@@ -42,7 +49,7 @@ def _why_not(path: str, size: int) -> str:
     if name.endswith(".safetensors"):
         return f"weights beside {WEIGHTS!r}"
     is_text = name.startswith(("tokenizer", "chat_template", "special_tokens", "added_tokens"))
-    return SAVED_TWICE if is_text else "no engine reads it of an adapter"
+    return SAVED_TWICE if is_text else UNREAD
 
 
 def _refuse_halves(listing: Mapping[str, ListedModelFile], left_out: Mapping[str, str]) -> None:

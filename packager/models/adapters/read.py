@@ -11,10 +11,11 @@ from packager.core.adapters import CONFIG, WEIGHTS, Adapter, check_adapter_name
 from packager.core.documents import NotStrict, parse_object
 from packager.core.image import FileRange, RemoteRange
 from packager.core.model import ModelFile, ModelFiles, ModelRef
-from packager.models.adapters.choosing import choose_adapter_files
+from packager.models.adapters.choosing import UNREAD, choose_adapter_files
 from packager.models.adapters.configuration import read_fields
 from packager.models.adapters.pairs import read_pairs
 from packager.models.contents import check_small_file, ranges_of, read_shard, readable
+from packager.models.model_card import CARD
 from packager.models.paths import check_distinct, check_path
 from packager.models.refusals import broken_json
 from packager.models.remote_headers import Headers
@@ -71,12 +72,14 @@ def adapter_of(name: str, files: ModelFiles) -> Adapter:
     """Return the adapter that the files are, under the name that clients send."""
     check_adapter_name(name)
     fields = read_fields(files.config)
+    card = [file for file in files.files if file.path == CARD]
     modules, others = read_pairs(files.tensors, fields)
     return Adapter(
         name=name,
         ref=files.ref,
-        files=files.files,
-        left_out=files.left_out,
+        files=tuple(file for file in files.files if file.path != CARD),
+        left_out=MappingProxyType({**files.left_out, **{file.path: UNREAD for file in card}}),
+        card=card[0] if card else None,
         config=files.config,
         rank=fields.rank,
         alpha=fields.alpha,

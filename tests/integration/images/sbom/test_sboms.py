@@ -56,6 +56,39 @@ def test_every_file_of_the_model_has_the_digest_of_its_bytes(
     assert told == {"complete": ["configuration", "model"], "incomplete": ["engine", "image"]}
 
 
+def test_cards_of_model_draft_and_adapter_state_licences(
+    packager: Packager, tmp_path: Path
+) -> None:
+    """In the plan, in the SBOM, and where one is denied."""
+    examples = TINY.parent
+    for name in ("tiny-llama-adapter", "tiny-llama-draft"):
+        shutil.copytree(examples / name, tmp_path / name)
+    card = "---\nlicense: cc-by-nc-4.0\n---\n"
+    (tmp_path / "tiny-llama-adapter/README.md").write_text(card)
+    (tmp_path / "tiny-llama-draft/README.md").write_text(card.replace("cc-by-nc-4.0", "mit"))
+    parts = ("--adapter", "a=tiny-llama-adapter")
+    words = (str(TINY), *parts, "--format", "json", "--output", "oci:out")
+
+    plan = json.loads(run(packager, *BUILD, *words, "--dry-run"))["plan"]
+    run(packager, *BUILD, *words)
+    drafted = (str(TINY), "--draft", "tiny-llama-draft", "--output", "oci:drafted")
+    run(packager, *BUILD, *drafted)
+
+    note = next(one for one in plan["findings"] if one["code"] == "licences-stated")
+    assert note["data"] == {"model": "Apache-2.0", "adapter a": "CC-BY-NC-4.0"}
+    of_adapter = parts_of(sbom_of(packager, "oci:out"))["adapter/a"]
+    assert of_adapter["licenses"] == [{"license": {"id": "CC-BY-NC-4.0"}}]
+    assert "README.md" not in [one["name"] for one in of_adapter["components"]]
+    of_draft = parts_of(sbom_of(packager, "oci:drafted"))["draft"]
+    assert of_draft["licenses"] == [{"license": {"id": "MIT"}}]
+    for asked, denied in ((parts, "CC-BY-NC-*"), (drafted[1:3], "MIT")):
+        refused = packager(
+            *BUILD, str(TINY), *asked, "--deny-licence", denied, "--output", "oci:none"
+        )
+        assert refused.status != 0
+        assert "is denied" in refused.err
+
+
 def test_equal_builds_have_equal_sboms_and_no_digest_changes(
     packager: Packager, tmp_path: Path
 ) -> None:
