@@ -11,7 +11,7 @@ import pytest
 import urllib3
 
 from tests.live.building import build
-from tests.live.pooling_models import load, write_model
+from tests.support.pooling_models import load, write_model
 from tests.live.processors import caps
 from tests.live.servers import SMALL_MODEL, served
 from tests.support.commandline import Packager
