@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import urllib3
 
-from tests.live.building import build
-from tests.support.pooling_models import load, write_model
+from tests.live.building import build, ran
 from tests.live.processors import caps
-from tests.live.servers import SMALL_MODEL, served
+from tests.live.servers import SMALL_MODEL, served, small_model_words
 from tests.support.commandline import Packager
+from tests.support.pooling_models import load, write_model
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1500)]
 
@@ -60,3 +61,21 @@ def test_a_built_image_answers_as_sentence_transformers_does(
         assert cosine(vectors[at], truth) >= ALIKE
         assert cosine(own_words[at]["embedding"], truth) >= ALIKE
         assert abs(math.hypot(*vectors[at]) - math.hypot(*truth)) < 1e-3
+
+
+def test_sixteen_bits_are_the_model_s_own_vectors_but_for_their_type(
+    packager: Packager, docker_host: str, serving_base: str, tmp_path: Path
+) -> None:
+    model, image = load("qwen3-embed"), "packager-test:pooling-half"
+    directory = write_model(model, tmp_path / "model")
+    own = {"DOCKER_HOST": docker_host}
+    build(packager, f"docker:{image}", base=serving_base, model=directory, env=own)
+    file = tmp_path / "own.json"
+    file.write_text(json.dumps({"texts": model["texts"], "vectors": model["vectors"]}))
+    small = [word for name, value in caps().items() for word in ("--env", f"{name}={value}")]
+
+    words = ("smoke", image, "--reference", str(file), *small_model_words(), *small)
+    told = ran(packager, *words, "--timeout", "900", "--format", "json", env=own).out
+    said = json.loads(told)["answers"][-1]["text"]
+    least = float(re.findall(r"cosine ([0-9.]+) at least", said)[0])
+    assert 0.999 <= least < 1

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 
 import click
 
 from packager.cli.field_options import FiniteRange
 from packager.cli.options import container_environment, env_option
+from packager.cli.serving.pooling_reference import read_reference
 from packager.cli.serving.smoke import PROMPT
 from packager.cli.serving.smoke import smoke as run_smoke
 from packager.cli.shared_options import format_option
@@ -57,6 +59,14 @@ from packager.images.docker_engine import connect_engine
     metavar="NxWxH",
     help="Also ask about pictures made here: how many, width and height, such as 1x224x224.",
 )
+@click.option(
+    "--reference",
+    "reference_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="JSON of the model's own vectors or scores, which the answers must be but for their "
+    "element type.",
+)
 @env_option
 @format_option
 def smoke(
@@ -66,6 +76,7 @@ def smoke(
     deadline_s: float,
     adapters: tuple[str, ...],
     images: str,
+    reference_file: Path | None,
     env: tuple[str, ...],
     output_format: str,
 ) -> None:
@@ -83,6 +94,7 @@ def smoke(
     environment = container_environment(env)
     if images:
         parse_images(images)
+    reference = read_reference(reference_file) if reference_file else None
     result = run_smoke(
         connect_engine(without="or ask `packager doctor`"),
         image,
@@ -93,6 +105,7 @@ def smoke(
         env=environment,
         adapters=adapters,
         images=images,
+        reference=reference,
     )
     if output_format == "json":
         print_json(asdict(result))

@@ -18,6 +18,11 @@ import urllib3
 
 from packager.cli.serving.adapters import AdapterProof, listed_adapters, prove_adapters
 from packager.cli.serving.containers import log_of, running, wait_for_ping
+from packager.cli.serving.pooling_reference import (
+    PoolingReference,
+    check_reference,
+    precision_of,
+)
 from packager.cli.serving.smoke_pooling import ask_pooling, pooling_path
 from packager.core.documents import MAX_BYTES, NotStrict, field, parse_json, parse_object, shorten
 from packager.core.errors import SmokeFailed
@@ -72,10 +77,12 @@ def smoke(
     env: Mapping[str, str] | None = None,
     adapters: tuple[str, ...] = (),
     images: str = "",
+    reference: PoolingReference | None = None,
 ) -> SmokeResult:
     """Run `image`, ask it for one token, then in OpenAI's and in LMI's words; stop it.
 
     A server of vectors or scores is asked for these, on its own path and on /invocations.
+    `reference` is what the model itself gives; answers may differ by their element type alone.
     `images`, such as `1x224x224`, are pictures of a question of their own.
     Every adapter that the server lists, and each of `adapters`, must answer otherwise than the
     base.  Raises `SmokeFailed` with the end of the container's log.
@@ -88,7 +95,8 @@ def smoke(
             ready = time.monotonic() - started
             on_progress(f"/ping answers after {ready:.1f} s")
             model = _model_name(http, url)
-            answers = _ask_pooling(http, url, model, prompt)
+            precision = precision_of(container.labels) if reference else ""
+            answers = _ask_pooling(http, url, model, prompt, reference, precision)
             if not answers:
                 _ask_invocations(http, url, _SHORT, 1)
                 answers = (
@@ -111,7 +119,12 @@ def smoke(
 
 
 def _ask_pooling(
-    http: urllib3.PoolManager, url: str, model: str, prompt: str
+    http: urllib3.PoolManager,
+    url: str,
+    model: str,
+    prompt: str,
+    reference: PoolingReference | None,
+    precision: str,
 ) -> tuple[SmokeAnswer, ...]:
     """Ask a server of vectors or scores; () for others, which describe their chats."""
     status, body = _send(http, "GET", f"{url}/openapi.json", timeout_s=30.0)
@@ -119,15 +132,21 @@ def _ask_pooling(
         path = pooling_path(parse_json(body)) if status == 200 else ""
     except NotStrict:
         return ()
+    if not path and reference is not None:
+        what = "a reference is of vectors or scores, and the server writes text"
+        raise SmokeFailed(what, hint="leave --reference out")
     if not path:
         return ()
 
     def ask(where: str, document: Mapping[str, Any]) -> tuple[Any, float]:
         return _post(http, f"{url}{where}", document)
 
+    found = [*ask_pooling(ask, path, model, prompt)]
+    if reference is not None:
+        found.append(check_reference(ask, path, model, reference, precision))
     return tuple(
         SmokeAnswer(endpoint=where, text=words, tokens=tokens, seconds=seconds)
-        for where, words, tokens, seconds in ask_pooling(ask, path, model, prompt)
+        for where, words, tokens, seconds in found
     )
 
 

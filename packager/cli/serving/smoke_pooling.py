@@ -41,7 +41,7 @@ def ask_pooling(ask: Ask, path: str, model: str, text: str) -> tuple[PooledAnswe
     body: dict[str, Any] = {"model": model, "input": texts}
     if path == RERANK:
         body = {"model": model, "query": text, "documents": texts}
-    read = {EMBED: _vectors, RERANK: _ranks, CLASSIFY: _probabilities}[path]
+    read = {EMBED: as_vectors, RERANK: as_ranks, CLASSIFY: _probabilities}[path]
     answers, found = [], []
     for where in (path, INVOCATIONS):
         document, seconds = ask(where, body)
@@ -75,11 +75,11 @@ def cosine(one: list[float], other: list[float]) -> float:
     return sum(a * b for a, b in zip(one, other, strict=True)) / lengths if lengths else 0.0
 
 
-def _vectors(document: object) -> list[list[float]]:
+def as_vectors(document: object) -> list[list[float]]:
     return [_numbers(row.get("embedding")) for row in _in_order(field(document, "data", list))]
 
 
-def _ranks(document: object) -> list[list[float]]:
+def as_ranks(document: object) -> list[list[float]]:
     rows = _in_order(field(document, "results", list))
     return [_numbers([row.get("relevance_score")]) for row in rows]
 
