@@ -18,7 +18,7 @@ from compressed_tensors.quantization.lifecycle.forward import fake_quantize
 from compressed_tensors.quantization.utils import calculate_qparams
 
 TEXTS, ROWS = 8, 16  # that the error is measured on: tokens of so many texts
-AT_A_TIME = 1024  # outputs of a matrix
+OUTPUTS = 256  # of a matrix, evenly apart: each is rounded by itself
 FARTHEST = 64.0  # from the median, of a scale below it
 
 
@@ -60,11 +60,12 @@ class Rounding:
         rows = torch.cat(self._seen.pop(name))
         plain = smoothed = size = 0.0
         for module in matrices:
-            for weight in module.weight.detach().split(AT_A_TIME):
-                whole = rows.float() @ weight.float().T
-                size += float(whole.square().sum())
-                plain += self._error(rows, weight, whole)
-                smoothed += self._error(rows / scales, weight * scales, whole)
+            weight = module.weight.detach()
+            weight = weight[:: -(-len(weight) // OUTPUTS)]
+            whole = rows.float() @ weight.float().T
+            size += float(whole.square().sum())
+            plain += self._error(rows, weight, whole)
+            smoothed += self._error(rows / scales, weight * scales, whole)
         if smoothed < plain:
             return True
         was, now = ((error / max(size, 1e-30)) ** 0.5 for error in (plain, smoothed))
