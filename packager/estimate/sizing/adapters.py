@@ -10,11 +10,12 @@ with 14.2 GiB of weights; this says 54.5.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from packager.core.model import ModelFiles, ModelProfile
 from packager.core.split import Split
+from packager.estimate.sizing.kv_cache import round_up
 from packager.models.adapters.fitting import EMBEDDING, HEAD, TOWER, is_expert_path, matrix_sides
 
 ENTRY_BYTES = 2
@@ -52,6 +53,7 @@ class AdapterSlots:
     rank: int
     sizes: AdaptableSizes
     sharded: bool = False  # the other matrix of each pair is split, too
+    multiples: tuple[int, int] = (1, 1)  # that an expert's hidden and inner size are padded to
 
 
 def adapter_bytes(profile: ModelProfile, split: Split, slots: AdapterSlots | None) -> int:
@@ -66,11 +68,25 @@ def adapter_bytes(profile: ModelProfile, split: Split, slots: AdapterSlots | Non
     entries += _pairs(sizes.by_inputs, degree, rank, outputs=False, sharded=slots.sharded)
     entries += sum(sizes.whole) * rank
     here = 1 if split.expert_parallel else degree
-    experts = _pairs(sizes.expert_outputs, here, rank, outputs=True, sharded=slots.sharded)
-    experts += _pairs(sizes.expert_inputs, here, rank, outputs=False, sharded=slots.sharded)
+    wide, deep = expert_padding(profile, here, slots.multiples)
+    outs, ins = sizes.expert_outputs, sizes.expert_inputs
+    padded = int(outs[0] * wide), int(outs[1] * deep)
+    experts = _pairs(padded, here, rank, outputs=True, sharded=slots.sharded)
+    padded = int(ins[0] * deep), int(ins[1] * wide)
+    experts += _pairs(padded, here, rank, outputs=False, sharded=slots.sharded)
     entries += experts // split.expert_degree if split.expert_parallel else experts
     staged = -(-entries // split.pp_degree) + sizes.ends * rank
     return slots.count * staged * ENTRY_BYTES
+
+
+def expert_padding(
+    profile: ModelProfile, degree: int, multiples: tuple[int, int]
+) -> tuple[float, float]:
+    """Return by how much the hidden and the inner size of experts grow on a device."""
+    inner, hidden = profile.expert_size // degree, profile.hidden_size
+    if not inner or not hidden:
+        return 1.0, 1.0
+    return round_up(hidden, multiples[0]) / hidden, round_up(inner, multiples[1]) / inner
 
 
 def _pairs(sizes: tuple[int, int], degree: int, rank: int, *, outputs: bool, sharded: bool) -> int:
@@ -97,7 +113,7 @@ def adaptable_sizes(
     """
     wanted = frozenset(_with_groups(leaves))
     sums: dict[str, list[int]] = {}
-    for path, sides in matrix_sides(model).items():
+    for path, sides in {**matrix_sides(model), **_convolutions(model)}.items():
         leaf = path.rpartition(".")[2]
         if sides is None or leaf in (*EMBEDDING, *HEAD) or path.startswith(NOT_SERVED):
             continue
@@ -118,6 +134,15 @@ def adaptable_sizes(
         found = _with_stacked(found, profile)
     inputs, outputs = found.expert_outputs
     return replace(found, expert_outputs=(inputs // 2, outputs)) if joined else found
+
+
+def _convolutions(model: ModelFiles) -> Mapping[str, tuple[int, int]]:
+    """Return outputs and width of short convolutions, which engines keep as linear layers."""
+    return {
+        tensor.name.removesuffix(".weight"): (tensor.shape[0], tensor.shape[-1])
+        for tensor in model.tensors
+        if tensor.name.endswith(".conv1d.weight") and len(tensor.shape) == 3
+    }
 
 
 def _with_stacked(found: AdaptableSizes, profile: ModelProfile) -> AdaptableSizes:

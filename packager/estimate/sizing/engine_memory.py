@@ -134,6 +134,12 @@ def padding_multiple(weight_format: str) -> int:
     return int(_rows("format").get(weight_format, {}).get("multiple", 1))
 
 
+def adapted_multiples(weight_format: str) -> tuple[int, int]:
+    """Return what hidden and intermediate size of experts beside adapters are padded to."""
+    hidden, inner = _rows("format").get(weight_format, {}).get("adapted", (1, 1))
+    return hidden, inner
+
+
 def graph_sizes(sequences: int) -> int:
     """Count the batch sizes that vLLM captures graphs for: 1, 2, 4, each 8, from 256 each 16."""
     largest = min(2 * sequences, LARGEST_GRAPH)

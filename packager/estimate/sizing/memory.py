@@ -8,6 +8,7 @@ below one percent and ignored.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from packager.core.instance import GPUS, Instance
@@ -16,7 +17,7 @@ from packager.core.plan import KvShare, MemoryBudget
 from packager.core.shape import Shape
 from packager.core.split import Split
 from packager.core.techniques import Draft
-from packager.estimate.sizing.adapters import AdapterSlots, adapter_bytes
+from packager.estimate.sizing.adapters import AdapterSlots, adapter_bytes, expert_padding
 from packager.estimate.sizing.device_rules import RULES, MemoryRules, default_step
 from packager.estimate.sizing.engine_memory import (
     EngineMemory,
@@ -267,10 +268,13 @@ def _weights_bytes(setting: _Setting) -> int:
 
 
 def _expert_padding(setting: _Setting) -> float:
-    profile, split = setting.profile, setting.split
+    profile, split, slots = setting.profile, setting.split, setting.demand.adapters
     multiple = padding_multiple(profile.weight_format)
     if multiple == 1 or not profile.expert_size:
         return 1.0
+    if slots is not None and slots.count:
+        degree = 1 if split.expert_parallel else split.tp_degree
+        return math.prod(expert_padding(profile, degree, slots.multiples))
     here = profile.expert_size if split.expert_parallel else profile.expert_size // split.tp_degree
     return round_up(here, multiple) / max(1, here)
 

@@ -11,6 +11,7 @@ from packager.core.techniques import Draft, Quantization
 from packager.engines.effects import Counted, engine_named
 from packager.engines.lengths import LengthLimit, check_limit, length_limit
 from packager.estimate.sizing.adapters import AdapterSlots, adaptable_sizes
+from packager.estimate.sizing.engine_memory import adapted_multiples
 from packager.estimate.sizing.kv_cache import with_state_types
 from packager.estimate.sizing.memory import MemoryInputs, limit_step
 from packager.estimate.sizing.precision import choose_kv_dtype
@@ -53,6 +54,9 @@ def _slots_of(facts: Facts, profile: ModelProfile, counted: Counted) -> AdapterS
         leaves = {leaf for adapter in facts.adapters for leaf in adapter.leaves}
     ends = heads is not None and profile.architecture in heads
     joined = traits is not None and profile.architecture in traits.stacked
+    multiples = (1, 1)
+    if traits is not None and traits.wraps_all:
+        multiples = adapted_multiples(profile.weight_format)
     if leaves and not leaves.isdisjoint((*EMBEDDING, *HEAD)):
         ends = True
     return AdapterSlots(
@@ -60,6 +64,7 @@ def _slots_of(facts: Facts, profile: ModelProfile, counted: Counted) -> AdapterS
         rank=counted.adapter_rank,
         sizes=adaptable_sizes(facts.model, profile, ends=ends, leaves=leaves, joined=joined),
         sharded=counted.adapter_sharded,
+        multiples=multiples,
     )
 
 

@@ -7,9 +7,11 @@ import pytest
 from packager.core.split import Split
 from packager.core.units import GIB, MIB
 from packager.estimate.sizing.adapters import AdapterSlots, adaptable_sizes, adapter_bytes
+from packager.estimate.sizing.engine_memory import adapted_multiples
 from packager.models.architectures.profile import make_profile
 from tests.support.headers import LLAMA_3_8B, model_of
-from tests.support.zoo import qwen3_moe
+from tests.support.layouts import config_of, headers_of
+from tests.support.zoo import files, qwen3_moe
 
 
 @pytest.mark.parametrize(
@@ -64,3 +66,25 @@ def test_only_adapted_modules_count_where_slots_are_for_them_alone() -> None:
     one, group, everything = (adapter_bytes(profile, Split(tp_degree=1), each) for each in slots)
 
     assert one == group < everything
+
+
+@pytest.mark.parametrize(
+    ("count", "rank", "tp_degree", "sharded", "mebibytes"),
+    [(1, 16, 1, False, 368.32), (8, 64, 4, True, 3069.75)],  # of vLLM 0.32.0's own layers
+)
+def test_packed_experts_are_padded_as_their_kernels_want(
+    count: int, rank: int, tp_degree: int, sharded: bool, mebibytes: float
+) -> None:
+    model = files(config_of("gpt-oss-20b"), headers_of("gpt-oss-20b"))
+    profile, _ = make_profile(model)
+    slots = AdapterSlots(
+        count=count,
+        rank=rank,
+        sizes=adaptable_sizes(model, profile, ends=False, joined=True),
+        sharded=sharded,
+        multiples=adapted_multiples(profile.weight_format),
+    )
+
+    taken = adapter_bytes(profile, Split(tp_degree=tp_degree), slots)
+
+    assert taken / MIB == pytest.approx(mebibytes, rel=0.001)
