@@ -87,6 +87,7 @@ class SentFields(TypedDict, total=False):
     output_stddev: float | None
     prefix_tokens: int | None
     ignore_eos: bool | None
+    adapter_zipf: float | None
     stream: bool | None
     temperature: float | None
     seed: int | None
@@ -116,6 +117,7 @@ class BenchFields(SentFields, total=False):
     turns: int | None
     tools: bool | None
     images: str | None
+    adapter_shares: Sequence[str] | None
     request_template: str | None
     response_field: str | None
 

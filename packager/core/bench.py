@@ -100,6 +100,15 @@ class Predicted(FigureDocument):
     band: float | None = Field(default=None, description="share by which it may be off")
 
 
+class AdapterLoad(FigureDocument):
+    """Requests of a load that were for one adapter; rates are over the time of the whole load."""
+
+    name: str
+    requests: int
+    answered: int
+    metrics: dict[str, Metric]
+
+
 class BenchLoad(FigureDocument):
     """One variant under one load; all rounds together."""
 
@@ -119,6 +128,7 @@ class BenchLoad(FigureDocument):
     errors: tuple[BenchError, ...] = ()
     rounds: tuple[Round, ...] = ()
     acceptance: Acceptance | None = None
+    adapters: tuple[AdapterLoad, ...] = ()
     use: ContainerUse | None = None
     prices: Prices | None = None
     predicted: Predicted | None = None
@@ -173,6 +183,7 @@ class BenchWorkload(FigureDocument):
     data: str = ""  # where requests came from; "" for made ones
     data_digest: str = ""
     seed: int = 0
+    adapters: str = ""  # that they were for, with their shares, as asked
     endpoint: str = ""  # path that they were sent to, such as `/v1/chat/completions`
 
 

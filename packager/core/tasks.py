@@ -38,6 +38,16 @@ class TaskOptions:
         ),
         CommandOption(metavar="FILE|NAME"),
     ] = ""
+    adapter: Annotated[
+        str,
+        Field(description="ask this adapter of the candidate, with --tasks, and not its base"),
+        CommandOption(metavar="NAME"),
+    ] = ""
+    base_adapter: Annotated[
+        str,
+        Field(description="the same of --base: what an adapter loses by a quantized base"),
+        CommandOption(metavar="NAME"),
+    ] = ""
     min_recovery: Annotated[
         float | None,
         Field(

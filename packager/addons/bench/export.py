@@ -218,6 +218,7 @@ def own_fields(report: BenchReport, variant: BenchVariant, load: BenchLoad) -> d
         "seconds": load.seconds,
         "rounds": [one.model_dump(exclude_none=True) for one in load.rounds],
         "notes": list(load.notes),
+        "adapters": [one.model_dump(exclude_none=True) for one in load.adapters],
     }
 
 
@@ -335,6 +336,7 @@ def _record(result: LoadResult, start: int, round_number: int) -> dict[str, Any]
             "was_cancelled": was_cancelled,
             **({"cancellation_time_ns": ended} if was_cancelled else {}),
             "round": round_number,
+            **({"adapter": result.adapter} if result.adapter else {}),
         },
         "metrics": _record_metrics(result),
         "error": error,

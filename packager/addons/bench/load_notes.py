@@ -21,6 +21,7 @@ def load_notes(
         note
         for note in (
             _of_estimates(runs),
+            _of_adapters(runs),
             *_of_counts(valid, metrics),
             _of_pieces(valid),
             _of_limits(valid, limits),
@@ -38,6 +39,14 @@ def _of_estimates(runs: Sequence[LoadRun]) -> str:
     return (
         "lengths of prompts are estimates: the server does not count the tokens of a prompt; "
         "--tokenizer names who does"
+    )
+
+
+def _of_adapters(runs: Sequence[LoadRun]) -> str:
+    if not any(run.unproven_adapters for run in runs):
+        return ""
+    return (
+        "the server shows no odds of tokens: that adapters answered, and not the base, is not shown"
     )
 
 

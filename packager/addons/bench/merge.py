@@ -190,6 +190,7 @@ def workload_difference(one: BenchWorkload, other: BenchWorkload) -> str:
         ("tokens in", one.input_tokens, other.input_tokens),
         ("tokens out", one.output_tokens, other.output_tokens),
         ("data", one.data_digest or one.data, other.data_digest or other.data),
+        ("adapters", one.adapters, other.adapters),
         ("endpoint", one.endpoint, other.endpoint),
     )
     return ", ".join(

@@ -7,7 +7,7 @@ their tokens over all their time.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -36,7 +36,7 @@ from packager.addons.bench.request_metrics import (
 )
 from packager.addons.bench.statistics import summarize
 from packager.cli.serving.acceptance import combine, counted
-from packager.core.bench import BenchError, BenchLoad, Limits, Metric, Round
+from packager.core.bench import AdapterLoad, BenchError, BenchLoad, Limits, Metric, Round
 from packager.core.speculation import Acceptance
 
 REQUESTS, PER_SECOND, RATIO = "requests", "/sec", "ratio"
@@ -68,7 +68,7 @@ def load_figures(runs: Sequence[LoadRun], limits: Limits | None = None) -> Bench
     duration = sum(_duration(run) for run in runs)
     accepted = _acceptance(runs)
     level = runs[0].level
-    good = None if limits == Limits() else sum(is_good(one.metrics, limits) for one in answers)
+    good = _good(answers, limits)
     metrics = {
         **_of_requests(answers),
         **_of_errors(counts),
@@ -93,9 +93,26 @@ def load_figures(runs: Sequence[LoadRun], limits: Limits | None = None) -> Bench
         errors=_errors(counts.failed),
         rounds=tuple(_round(run, some) for run, some in zip(runs, rounds, strict=True)),
         acceptance=accepted,
+        adapters=tuple(_of_adapters(runs, duration, limits)),
         notes=load_notes(runs, metrics, limits),
         interrupted=next((reason for run in runs if (reason := _interruption(run))), ""),
     )
+
+
+def _of_adapters(runs: Sequence[LoadRun], duration: float, limits: Limits) -> Iterator[AdapterLoad]:
+    """Yield the figures of each adapter that requests were for."""
+    results = [result for run in runs for result in run.results if result.adapter]
+    for name in sorted({result.adapter for result in results}):
+        counts = _count(result for result in results if result.adapter == name)
+        answers = [_Answer.of(result) for result in counts.valid]
+        metrics = {
+            **_of_requests(answers),
+            **_of_the_load(counts, answers, duration),
+            **_of_goodput(_good(answers, limits), len(counts.sent), duration),
+        }
+        yield AdapterLoad(
+            name=name, requests=len(counts.sent), answered=len(counts.answered), metrics=metrics
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,6 +233,13 @@ def _differences(answer: _Answer) -> list[float]:
     tags = ("usage_prompt_tokens_diff_pct", "usage_completion_tokens_diff_pct")
     values = [answer.metrics[tag] for tag in tags if tag in answer.metrics]
     return values if len(values) == len(tags) else []
+
+
+def _good(answers: Sequence[_Answer], limits: Limits) -> int | None:
+    """Count the answers within the limits; None without limits."""
+    if limits == Limits():
+        return None
+    return sum(is_good(one.metrics, limits) for one in answers)
 
 
 def _of_goodput(good: int | None, sent: int, duration: float) -> dict[str, Metric]:

@@ -35,6 +35,7 @@ from packager.addons.bench.start_table import start_notes, start_table
 from packager.addons.bench.tables import (
     TPOT,
     TTFT,
+    adapter_table,
     latency_table,
     loads_of,
     price_of,
@@ -121,6 +122,11 @@ def _tables(report: BenchReport) -> Iterator[Section]:
         "medians; the last column is against the variant without a draft under the same load",
         short="Drafts",
         about=(_PIECES,),
+    )
+    yield from table_section(
+        "adapters",
+        adapter_table(report),
+        "requests of each adapter alone; tokens a second are over the time of the whole load",
     )
     differences = comparison_table(report)
     rounds = (
@@ -218,7 +224,8 @@ def request_words(workload: BenchWorkload) -> str:
         f"{tokens:,.0f} tokens {where}" for tokens, where in counts if tokens is not None
     )
     data = f", of {workload.data!r}" if workload.data else ""
-    return f"{workload.name}{f': {lengths}' if lengths else ''}{data}; seed {workload.seed}"
+    who = f", for {workload.adapters}" if workload.adapters else ""
+    return f"{workload.name}{f': {lengths}' if lengths else ''}{data}{who}; seed {workload.seed}"
 
 
 def _head(report: BenchReport) -> Iterator[Pair]:

@@ -8,13 +8,21 @@ from dataclasses import dataclass, field, replace
 
 import urllib3
 
+from packager.addons.bench.load.adapters import (
+    EVERY,
+    AdapterMix,
+    dealt,
+    parse_shares,
+    settle_shares,
+)
 from packager.addons.bench.load.run import run_load
 from packager.addons.bench.load.server_counts import count_by_tokenize
-from packager.addons.bench.load.spec import Lengths, RequestSpec, settle
+from packager.addons.bench.load.spec import PATHS, Lengths, RequestSpec, settle
 from packager.addons.bench.load.tokenizer import TokenCounter
 from packager.addons.bench.load.values import Level, LoadRequest, LoadRun
 from packager.addons.bench.load.workloads import RequestSource, make_requests, open_source
 from packager.addons.bench.options import BenchOptions
+from packager.cli.serving.adapters import reach_adapters
 from packager.cli.serving.openai import BadAnswer
 from packager.cli.serving.opening import OpenServer
 from packager.core.engine_rows import engine_rows
@@ -37,6 +45,7 @@ class Sender:
     is_sending: bool = False  # a load runs, which `stop` ends
     _sources: dict[str, RequestSource] = field(default_factory=dict)
     _sent: dict[str, int] = field(default_factory=dict)  # of the user's own samples
+    _mixes: dict[str, AdapterMix] = field(default_factory=dict)
 
     def __call__(
         self, server: OpenServer, level: Level, number: int, on_answer: Callable[[], None]
@@ -45,12 +54,17 @@ class Sender:
         source = self.source_of(server)
         plan = self.asked.plan(level, self.spec.seed + number)
         skip = self._sent.get(server.shown, 0)
+        load = f"{level.words}, round {number}"
+        requests = make_requests(source, load, skip=skip)
+        mix = self.mix_of(server)
+        if mix is not None:
+            requests = dealt(requests, mix, self.spec.seed, load)
         self.is_sending = True
         try:
             run = run_load(
                 server.route or server.url,
                 server.model,
-                make_requests(source, f"{level.words}, round {number}", skip=skip),
+                requests,
                 plan,
                 on_result=lambda _: on_answer(),
                 tokenizer=self.counter,
@@ -60,7 +74,21 @@ class Sender:
         finally:
             self.is_sending = False
         self._sent[server.shown] = skip + plan.warm_up + len(run.results)
-        return replace(run, estimated_lengths=source.estimates)
+        unproven = mix is not None and not mix.is_proven
+        return replace(run, estimated_lengths=source.estimates, unproven_adapters=unproven)
+
+    def mix_of(self, server: OpenServer) -> AdapterMix | None:
+        """Return the adapters that requests to a server are for, each shown to answer once."""
+        wanted = parse_shares(self.spec.adapter_shares)
+        if wanted and server.shown not in self._mixes:
+            listed = server.server.adapters() if EVERY in wanted else ()
+            shares = settle_shares(wanted, listed, self.spec.adapter_zipf)
+            path = PATHS["invocations" if self.spec.endpoint == "invocations" else "completions"]
+            models, is_proven = reach_adapters(server, tuple(shares), path)
+            self._mixes[server.shown] = AdapterMix(
+                shares=shares, models=models, is_proven=is_proven
+            )
+        return self._mixes.get(server.shown)
 
     def source_of(self, server: OpenServer) -> RequestSource:
         """Return the source of requests to a server, cached from the first call."""

@@ -174,6 +174,37 @@ def throughput_table(report: BenchReport) -> Table:
     return _measured(report, "Throughput", columns)
 
 
+def adapter_table(report: BenchReport) -> Table | None:
+    """Return the figures of each adapter; None where no request was for one."""
+    names = short_names([variant.name for variant in report.variants])
+    found = [(place, load, one) for place, _, load in loads_of(report) for one in load.adapters]
+    figures = (
+        *((TTFT, "p50"), (TTFT, "p99"), (TPOT, "p50"), (LATENCY, "p50"), (LATENCY, "p99")),
+        (OUTPUT, "avg"),
+    )
+    written = [
+        numbers([getattr(one.metrics.get(tag), kind, None) for _, _, one in found])
+        for tag, kind in figures
+    ]
+    rows = tuple(
+        Row(
+            (names[place], load_name(load), one.name, *(column[at] for column in written),
+             f"{one.requests:,}", f"{one.requests - one.answered:,}"),
+            series=place,
+        )
+        for at, (place, load, one) in enumerate(found)
+    )  # fmt: skip
+    if not rows:
+        return None
+    heads = number_columns(
+        "first token p50, ms", "first token p99, ms", "inter-token p50, ms",
+        "client latency p50, ms", "client latency p99, ms", "output tokens/s", "invocations",
+        "errors",
+    )  # fmt: skip
+    columns = columns_of(report, Column("adapter"), *heads)
+    return Table(title="Adapters", columns=columns, rows=rows)
+
+
 def price_table(report: BenchReport) -> Table | None:
     """Return the rows of the section Price; None where no price is known."""
     rows = []

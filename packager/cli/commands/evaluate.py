@@ -86,8 +86,10 @@ def evaluate(
     if tasks.tasks:
         _ask_tasks(base, candidate, tasks, count, output, given, quiet=quiet, as_json=as_json)
         return
-    if tasks.min_recovery is not None:
-        raise UsageError("--min-recovery is of --tasks alone", hint="name questions with --tasks")
+    for flag in ("min_recovery", "adapter", "base_adapter"):
+        if getattr(tasks, flag):
+            words = f"--{flag.replace('_', '-')} is of --tasks alone"
+            raise UsageError(words, hint="name questions with --tasks")
     texts = evaluation_texts(data, count or EVALUATION_SAMPLES, asked.seed)
     with shown_progress(progress, quiet=quiet, as_json=as_json) as on_event:
         settings = Settings(**take_step_options(given), on_event=on_event, on_warning=warn)

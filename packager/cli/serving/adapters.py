@@ -8,10 +8,14 @@ the base differ by is the noise that an adapter has to rise above.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from packager.core.documents import field
+import urllib3
+
+from packager.cli.serving.openai import BadAnswer
+from packager.cli.serving.opening import OpenServer
+from packager.core.documents import NotStrict, field, parse_json, shorten
 from packager.core.errors import SmokeFailed
 
 PROMPTS = ("def loads(", "The capital of France is", "1, 2, 3, 4,", "Dear Sir or Madam,")
@@ -33,16 +37,55 @@ class AdapterProof:
     difference: float  # of the logarithms of the odds, the largest of all prompts
 
 
-def listed_adapters(models: Sequence[Any]) -> tuple[str, ...]:
-    """Return the names of a server's list that have a parent: its adapters."""
-    found = (one for one in models if isinstance(one, dict) and one.get("parent"))
-    return tuple(str(one.get("id")) for one in found)
+def adapter_headers(path: str, model: str) -> Mapping[str, str]:
+    """Return the headers that name a model beside the body: SageMaker's layers want one."""
+    return {HEADER: model} if model and path == "/invocations" else {}
 
 
-def prove_adapters(ask: Ask, base: str, names: Sequence[str]) -> tuple[AdapterProof, ...]:
+def reach_adapters(
+    server: OpenServer, names: Sequence[str], path: str
+) -> tuple[Mapping[str, str], bool]:
+    """Return what a server calls each adapter on a path, and whether that is proven.
+
+    Raises `SmokeFailed` where the base answers.  A server that shows no odds proves nothing.
+    """
+
+    def ask(where: str, document: Mapping[str, Any], headers: Mapping[str, str]) -> Any:
+        try:
+            status, data = server.server.post(where, document, headers)
+        except (BadAnswer, urllib3.exceptions.HTTPError) as error:
+            raise server.failure(f"{server.shown!r} does not answer on {where}") from error
+        if status != 200:
+            said = shorten(data[:300].decode(errors="replace"), 300)
+            raise server.failure(f"{where} answered {status}: {said}")
+        return parse_json(data)
+
+    others = [name for name in names if name != server.model]
+    called = dict(zip(names, names, strict=True))
+    try:
+        shows_odds = any(_odds(ask, path, server.model))
+    except (SmokeFailed, NotStrict):
+        shows_odds = False
+    if not (shows_odds and others):
+        return called, not others
+    proofs = prove_adapters(ask, server.model, others, (path,))
+    return called | {one.name: one.model for one in proofs}, True
+
+
+def named_server(server: OpenServer, adapter: str) -> OpenServer:
+    """Return a server that is asked for one of its adapters; itself without a name."""
+    if not adapter:
+        return server
+    called, _ = reach_adapters(server, (adapter,), PATHS[0])
+    return replace(server, model=called[adapter], shown=f"{server.shown}, adapter {adapter}")
+
+
+def prove_adapters(
+    ask: Ask, base: str, names: Sequence[str], paths: Sequence[str] = PATHS
+) -> tuple[AdapterProof, ...]:
     """Compare each adapter with the base on every path; raise `SmokeFailed` where they are one."""
     proofs = []
-    for path in PATHS:
+    for path in paths:
         first, second = (_odds(ask, path, base) for _ in range(2))
         floor = max(LEAST, NOISE * _distance(first, second))
         for name in names:
@@ -75,7 +118,7 @@ def _odds(ask: Ask, path: str, model: str) -> list[Mapping[str, float]]:
     found: list[Mapping[str, float]] = []
     for prompt in PROMPTS:
         body = {"model": model, "prompt": prompt, "max_tokens": 1, "temperature": 0, "logprobs": 5}
-        document = ask(path, body, {HEADER: model} if path == "/invocations" else {})
+        document = ask(path, body, adapter_headers(path, model))
         choices = field(document, "choices", list)
         stated = field(choices[0] if choices else None, "logprobs", dict, "choices[0]")
         tops = stated.get("top_logprobs")

@@ -64,14 +64,25 @@ class Server:
             raise BadAnswer("it names its model by a credential that it was sent")
         return name
 
+    def adapters(self) -> tuple[str, ...]:
+        """Return the names of its list that have a parent: its adapters."""
+        status, body = self._get("/v1/models", 30.0)
+        try:
+            listed = field(parse_object(body), "data", list) if status == 200 else []
+        except NotStrict:
+            return ()
+        return listed_adapters(listed)
+
     def metrics(self) -> str:
         """Return the text of the server's metrics; "" where it has none."""
         status, body = self._get("/metrics", 30.0)
         return body.decode("utf-8", "replace") if status == 200 else ""
 
-    def post(self, path: str, body: Mapping[str, Any]) -> tuple[int, bytes]:
+    def post(
+        self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None
+    ) -> tuple[int, bytes]:
         """Return the status and the whole answer to a body; raises `BadAnswer` without an end."""
-        response = self._post(path, body)
+        response = self._post(path, body, headers)
         if response is None:
             return _NOWHERE
         try:
@@ -121,7 +132,9 @@ class Server:
         except (BadAnswer, urllib3.exceptions.HTTPError, OSError):
             return {}
 
-    def _post(self, endpoint: str, body: Mapping[str, Any]) -> urllib3.BaseHTTPResponse | None:
+    def _post(
+        self, endpoint: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None
+    ) -> urllib3.BaseHTTPResponse | None:
         data = json.dumps(body).encode()
         asked = self._route.request("POST", endpoint, data, streams=False)
         if asked is None:
@@ -130,7 +143,7 @@ class Server:
             "POST",
             asked.url,
             body=data,
-            headers={**asked.headers, "content-type": "application/json"},
+            headers={**asked.headers, **(headers or {}), "content-type": "application/json"},
             timeout=urllib3.Timeout(connect=_CONNECT_S, total=self._timeout_s),
             preload_content=False,
         )
@@ -151,6 +164,12 @@ class Server:
         except BaseException:
             response.close()
             raise
+
+
+def listed_adapters(models: Sequence[Any]) -> tuple[str, ...]:
+    """Return the names of a server's list that have a parent: its adapters."""
+    found = (one for one in models if isinstance(one, dict) and one.get("parent"))
+    return tuple(str(one.get("id")) for one in found)
 
 
 def _pool(way: Connection, connections: int) -> urllib3.PoolManager:

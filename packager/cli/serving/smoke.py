@@ -16,8 +16,9 @@ from typing import Any
 
 import urllib3
 
-from packager.cli.serving.adapters import AdapterProof, listed_adapters, prove_adapters
+from packager.cli.serving.adapters import AdapterProof, prove_adapters
 from packager.cli.serving.containers import log_of, running, wait_for_ping
+from packager.cli.serving.openai import listed_adapters
 from packager.cli.serving.pooling_reference import (
     PoolingReference,
     check_reference,

@@ -9,6 +9,7 @@ from typing import Any
 
 import urllib3
 
+from packager.cli.serving.adapters import named_server
 from packager.cli.serving.openai import BadAnswer
 from packager.cli.serving.opening import MeasuredServer, Opener, OpenServer
 from packager.core.capture.rows import join_stream
@@ -49,8 +50,9 @@ def compare_on_tasks(
 ) -> TaskReport:
     """Ask both servers all questions, one server after the other."""
     shown, answers = [], []
-    for target in (base, candidate):
-        with opener.open(target) as one:
+    for target, adapter in ((base, asked.base_adapter), (candidate, asked.adapter)):
+        with opener.open(target) as opened:
+            one = named_server(opened, adapter)
             shown.append(one.shown)
             answers.append(_ask_all(one, tasks, asked.task_tokens, on_progress))
     marks = [_marks(tasks, some) for some in answers]

@@ -11,6 +11,7 @@ import pytest
 from packager.models.samples.tasks import arithmetic
 from tests.support.commandline import Packager
 from tests.support.doubles.speculating import SpeculatingServer
+from tests.support.llm_double import Behaviour, LlmDouble
 
 RIGHT = {task.sample.messages[0].content: task.answers[0] for task in arithmetic(40)}
 
@@ -70,8 +71,24 @@ def test_questions_without_an_answer_are_counted(tmp_path: Path, packager: Packa
     assert "10 right answers lost, 0 gained" in done.out
 
 
-def test_a_recovery_without_questions_is_refused(packager: Packager) -> None:
-    words = ("--base", "a", "--candidate", "b", "--min-recovery", "1")
-    done = packager("evaluate", *words, status=2)
+def test_an_adapter_is_asked_beside_its_base(packager: Packager) -> None:
+    with LlmDouble(Behaviour(adapters=("sql",))) as server:
+        words = ("--base", server.url, "--candidate", server.url, "--tasks", "arithmetic",
+                 "--samples", "3", "--adapter", "sql")  # fmt: skip
+        done = packager("evaluate", *words, status=0)
+        asked = [one.body["model"] for one in server.records() if "messages" in one.body]
+        server.behave(Behaviour(adapters=("sql",), base_answers=True))
+        silent = packager("evaluate", *words, status=4)
 
-    assert "--min-recovery is of --tasks alone" in done.err
+    assert asked == 3 * ["double"] + 3 * ["sql"]
+    assert f": {server.url}, adapter sql\n" in done.out
+    assert "the adapter 'sql' answers as the base does" in silent.err
+
+
+@pytest.mark.parametrize("words", [("--min-recovery", "1"), ("--base-adapter", "sql")])
+def test_what_is_of_questions_alone_is_refused_without_them(
+    words: tuple[str, str], packager: Packager
+) -> None:
+    done = packager("evaluate", "--base", "a", "--candidate", "b", *words, status=2)
+
+    assert f"{words[0]} is of --tasks alone" in done.err

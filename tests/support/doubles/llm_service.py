@@ -55,6 +55,8 @@ class Behaviour:
     model: str = "double"
     tei: bool = False  # texts and metrics are named as text-embeddings-inference has them
     words: str = "w"  # of answers: `w0 w1 w2 `; another one is another model
+    adapters: tuple[str, ...] = ()  # that are listed and answer with odds of their own
+    base_answers: bool = False  # in their place
 
 
 @dataclass(kw_only=True)
@@ -123,9 +125,7 @@ class Service:
         own: dict[str, Callable[[], web.Response]] = {
             "/ping": web.Response,
             "/health": web.Response,
-            "/v1/models": lambda: web.json_response(
-                {"object": "list", "data": [{"id": self.behaviour.model, "object": "model"}]}
-            ),
+            "/v1/models": lambda: web.json_response({"object": "list", "data": self.models()}),
         }
         if self.behaviour.metrics:
             own["/metrics"] = lambda: web.Response(text=self.metrics())
@@ -136,6 +136,10 @@ class Service:
         if path in ("/v1/chat/completions", "/v1/completions", "/invocations", *POOLED):
             return await self.answer(request, path, mode)
         return web.json_response({"error": {"message": f"no such path: {path}"}}, status=404)
+
+    def models(self) -> list[dict[str, Any]]:
+        base, adapters = self.behaviour.model, self.behaviour.adapters
+        return [{"id": base}, *({"id": one, "parent": base} for one in adapters)]
 
     def tokenized(self, body: Mapping[str, Any]) -> web.Response:
         words = _prompt(body).split()
@@ -265,6 +269,9 @@ class _Answer:
         document: dict[str, Any] = {"choices": [{**choice, "index": 0, "finish_reason": "length"}]}
         if how.mode == "other-form":
             document = {"choices": 5}
+        if how.adapters and "logprobs" in self.body:
+            moved = 0.0 if how.base_answers else float(self.body["model"] in how.adapters)
+            document["choices"][0]["logprobs"] = {"top_logprobs": [{"a": -1 - moved, "b": -9}]}
         if how.usage:
             document["usage"] = self.usage(self.tokens)
         self.count(self.tokens, drafted=False)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from packager.addons.bench.assemble import Circumstances, HourPrice, make_report
+from packager.addons.bench.load.adapters import mix_words
 from packager.addons.bench.load.spec import PATHS, Lengths, RequestShape, RequestSpec, settle
 from packager.addons.bench.load.tokenizer import TokenCounter, open_tokenizer
 from packager.addons.bench.options import BenchOptions
@@ -171,6 +172,7 @@ class BenchWork:
             data=self.samples.source if self.samples else "",
             data_digest=self.samples.digest if self.samples else "",
             seed=self.spec.seed,
+            adapters=mix_words(self.spec.adapter_shares, self.spec.adapter_zipf),
         )
 
     def _price_of(self, target: BenchTarget) -> HourPrice | None:

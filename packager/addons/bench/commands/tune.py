@@ -56,6 +56,7 @@ _OF_LOADS = ("requests", "duration_s", "warm_up", "request_timeout_s")
 _LIMITS = ("ttft_ms", "tpot_ms", "latency_ms")
 _OF_REQUESTS = (
     *("data", "endpoint", "input_stddev", "output_stddev", "prefix_tokens", "ignore_eos"),
+    "adapter_zipf",
     *("stream", "temperature", "seed", "extra"),
 )
 _NOT_HERE = ("ttft_limit_ms", "tpot_limit_ms", "weights")  # --ttft-ms, --tpot-ms; images alone

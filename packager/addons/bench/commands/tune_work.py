@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from packager.addons.bench.load.adapters import mix_words
 from packager.addons.bench.load.spec import Lengths, RequestSpec, settle
 from packager.addons.bench.load.values import Level
 from packager.addons.bench.open_servers import OpenServers
@@ -180,9 +181,11 @@ def make_work(
     workload = find_workload(request.workload, services.read_workload)
     is_file = parse_workload(request.workload) is None
     lengths = load_lengths(request.workload or "") if is_file else ()
-    settle(loads.spec, workload, lengths=lengths)  # raises before anything is built
     model = services.find_model(services.parse_model_reference(request.model))
     plan = pipeline.plan(request_with(base, {}), services).plan
+    served = plan.adapters.adapters if plan.adapters else ()
+    spec = replace(loads.spec, adapter_shares=tuple(one.name for one in served))
+    settle(spec, workload, lengths=lengths)  # raises before anything is built
     limits = Limits(
         ttft_ms=request.ttft_limit_ms,
         tpot_ms=request.tpot_limit_ms,
@@ -209,7 +212,7 @@ def make_work(
         instance=instance,
         model=model,
         workload=workload,
-        loads=loads,
+        loads=replace(loads, spec=spec),
         concurrency=asked.concurrency or levels_for(request.goal, workload, plan),
         keep_images=asked.keep_images,
         lengths=lengths,
@@ -231,6 +234,7 @@ def make_candidates(
             goal,
             quantized=bool(work.model.config.get("quantization_config")),
             brings_draft=read_head(work.model).layers > 0,
+            adapters=len(work.loads.spec.adapter_shares),
             varied=varied,
         )
     accelerator_of, load = work.services.accelerator_of, work.concurrency[0]
@@ -338,6 +342,7 @@ def figures_of(
         workload=work.workload,
         machine=f"{here.devices} x {here.device_name}, {gib(here.device_bytes)} each",
         data=work.loads.spec.data,
+        adapters=mix_words(work.loads.spec.adapter_shares, work.loads.spec.adapter_zipf),
         command=command,
         best=best,
     )
@@ -345,7 +350,8 @@ def figures_of(
 
 def _told(spec: RequestSpec) -> dict[str, Any]:
     """Return what is asked of the requests beside what `asked` names; nothing by default."""
-    names = ("input_stddev", "output_stddev", "prefix_tokens", "ignore_eos", "stream")
+    names = ("input_stddev", "output_stddev", "prefix_tokens", "ignore_eos", "stream",
+             "adapter_shares", "adapter_zipf")  # fmt: skip
     plain = RequestSpec()
     stated = {name: getattr(spec, name) for name in names}
     return {name: value for name, value in stated.items() if value != getattr(plain, name)}

@@ -17,6 +17,7 @@ from packager.addons.bench.load.answers import LONGEST_ANSWER, AnswerFailed, Ans
 from packager.addons.bench.load.pooled_answers import PooledAnswerReader
 from packager.addons.bench.load.template_answers import TemplateAnswerReader
 from packager.addons.bench.load.values import Failure, LoadRequest, LoadResult
+from packager.cli.serving.adapters import adapter_headers
 from packager.cli.serving.routes import AddressRoute, BrokenStream, Route
 from packager.core.text import QUOTED_BYTES, quote_answer
 from packager.core.version import __version__
@@ -190,7 +191,9 @@ class LoadClient:
     async def _post(self, request: LoadRequest, sent: _Exchange) -> aiohttp.ClientResponse:
         """Send the request; again without what the server refuses beside it."""
         is_own_form = request.template is not None
-        body = {**request.body, **({} if is_own_form else self._model)}
+        named = {"model": request.model} if request.model else self._model
+        body = {**request.body, **({} if is_own_form else named)}
+        also = adapter_headers(request.endpoint, request.model)
         extras = self._extras_of({} if is_own_form else body)
         trials = [extras.trials[0]] if extras.taken else list(extras.trials)
         for trial in trials:
@@ -203,7 +206,7 @@ class LoadClient:
             response = await self._opened.post(
                 asked.url,
                 data=data,
-                headers={**asked.headers, "content-type": "application/json"},
+                headers={**asked.headers, **also, "content-type": "application/json"},
                 allow_redirects=False,
                 trace_request_ctx=sent,
                 **self._ways,
@@ -297,6 +300,7 @@ def _result(request: LoadRequest, number: int, sent: _Exchange) -> LoadResult:
         output_tokens=answer.output_tokens if answer else None,
         reasoning_tokens=answer.reasoning_tokens if answer else None,
         own_input_tokens=request.input_tokens,
+        adapter=request.adapter,
         tokenizer_failed=request.tokenizer_failed,
         token_ids=answer.token_ids if answer else (),
         prompt_token_ids=answer.prompt_token_ids if answer else (),

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from packager.addons.bench.load.adapters import parse_shares
 from packager.addons.bench.load.template import RequestTemplate, parse_template
 from packager.core.documents import NotStrict, parse_json
 from packager.core.errors import UsageError
@@ -121,6 +122,19 @@ class RequestSpec:
         ),
         CommandOption(metavar="NxWxH"),
     ] = ""
+    adapter_shares: Annotated[
+        tuple[str, ...],
+        Field(
+            description="send requests to this adapter, as many as its share of all: `sql=3`; 1 "
+            "without one. The base has a name, too, and '*' are all that the server lists"
+        ),
+        CommandOption(flag="--adapter", metavar="NAME[=SHARE]"),
+    ] = ()
+    adapter_zipf: Annotated[
+        float | None,
+        Field(gt=0, le=10, description="divide the share of the adapter at place k by k^S"),
+        CommandOption(metavar="S"),
+    ] = None
     stream: Annotated[
         bool | None, Field(description="have answers streamed, which timing of tokens needs")
     ] = None
@@ -223,6 +237,9 @@ def settle(
             hint="state the means, too: --input-tokens N --output-tokens N",
         )
     _check_data(spec)
+    if spec.adapter_zipf and not spec.adapter_shares:
+        raise UsageError("--adapter-zipf is of adapters, and none is named", hint="add --adapter")
+    parse_shares(spec.adapter_shares)
     prompt = spec.input_tokens or workload.input_tokens
     shape = RequestShape(
         name=workload.name,
@@ -369,6 +386,11 @@ def _check_template(shape: RequestShape, spec: RequestSpec) -> None:
                 hint="add --request-template TEMPLATE",
             )
         return
+    if spec.adapter_shares:
+        raise UsageError(
+            "a request template names the model itself, and --adapter another",
+            hint="leave one of the two out",
+        )
     if spec.endpoint == "completions":
         raise UsageError(
             "a request template prints bodies for /invocations, not completions",

@@ -34,6 +34,8 @@ class LoadRequest:
     texts: int = 0  # that a vector or a score is asked for; 0: an answer is
     input_tokens: int | None = None  # by the client's own tokenizer; None where it has none
     tokenizer_failed: bool = False  # the client's tokenizer could not encode the prompt
+    adapter: str = ""  # that it is for, as the user names it
+    model: str = ""  # what a server calls that; "": the server's own model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +71,7 @@ class LoadResult:
     tokenizer_failed: bool = False
     token_ids: tuple[int, ...] = ()  # empty if the server does not report it
     prompt_token_ids: tuple[int, ...] = ()
+    adapter: str = ""
     status: int | None = None
     failure: Failure | None = None
     reason: str = ""  # of the failure, in words
@@ -125,4 +128,5 @@ class LoadRun:
     metrics_before: str = ""  # the server's /metrics, "" where it has none
     metrics_after: str = ""
     estimated_lengths: bool = False  # of generated prompts: their tokens are uncounted
+    unproven_adapters: bool = False  # the server shows no odds by which they differ from the base
     extra: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))

@@ -43,6 +43,7 @@ def bench_report(
     workload: Workload,
     machine: str,
     data: str = "",
+    adapters: str = "",
     command: str = "",
     best: str | None = None,
 ) -> BenchReport:
@@ -58,6 +59,7 @@ def bench_report(
             output_tokens=workload.output_tokens,
             data=data,
             seed=race.seed,
+            adapters=adapters,
         ),
         limits=race.limits,
         rounds=race.rounds,

@@ -73,12 +73,14 @@ def variations(
     *,
     quantized: bool,
     brings_draft: bool,
+    adapters: int = 0,
     varied: Sequence[Axis] = (),
 ) -> tuple[Variation, ...]:
     """List what is worth planning, the request as it is first.
 
     `quantized` says that the checkpoint is already quantized, `brings_draft` that it has an MTP
-    head of its own.  Raises `UsageError` for more combinations than anybody waits for.
+    head of its own, `adapters` how many are served beside it.  Raises `UsageError` for more
+    combinations than anybody waits for.
     """
     given = {axis.field for axis in varied}
     own = [
@@ -102,7 +104,8 @@ def variations(
     ]
     if not any(not one.changes for one in found):
         found.insert(0, Variation())
-    alone = [axis for axis in _settings(request, instance, goal) if axis.field not in given]
+    settings = (*_slots(request, adapters), *_settings(request, instance, goal))
+    alone = [axis for axis in settings if axis.field not in given]
     found += [
         Variation(changes=MappingProxyType({axis.field: value}))
         for axis in alone
@@ -170,6 +173,13 @@ def _methods(instance: Instance) -> Iterator[str]:
         for method, formats in QUANTIZERS.items():
             if instance.formats.intersection(formats):
                 yield method
+
+
+def _slots(request: BuildRequest, adapters: int) -> Iterator[Axis]:
+    """Yield how many adapters are on the devices at once, where some may wait."""
+    if adapters > 1 and request.max_adapters is None:
+        fewer = [2**power for power in range(8) if 2**power < adapters]
+        yield Axis("max_adapters", (*fewer, adapters))
 
 
 def _settings(request: BuildRequest, instance: Instance, goal: Goal) -> Iterator[Axis]:

@@ -90,6 +90,29 @@ def test_json_is_the_report_and_alone_on_stdout(bench: Packager, one: LlmDouble)
     assert report.command.startswith(f"packager bench {one.url} --workload 20:6")
 
 
+def test_adapters_are_loaded_by_their_shares_and_measured_apart(
+    packager: Packager, tmp_path: Path
+) -> None:
+    words = (*ALL, "--requests", "40", "--concurrency", "2", "--adapter", "sql=3", "--adapter", "*")
+    with LlmDouble(Behaviour(adapters=("sql", "chat"))) as adapted:
+        done = packager("bench", adapted.url, *words, "--output", "r/", status=0)
+        sent = [one.body["model"] for one in adapted.records() if one.body.get("stream")]
+        adapted.behave(Behaviour(adapters=("sql", "chat"), base_answers=True))
+        silent = packager("bench", adapted.url, *words, status=4)
+
+    assert "\nAdapters\n" in done.out
+    assert ", for sql=3, *; seed 0" in done.out
+    (variant,) = BenchReport.model_validate_json((tmp_path / "r/bench.json").read_text()).variants
+    (load,) = variant.loads
+    chat, sql = load.adapters
+    assert (chat.name, sql.name, chat.requests + sql.requests) == ("chat", "sql", load.requests)
+    assert (chat.requests, sql.requests) == (sent.count("chat"), sent.count("sql"))
+    assert 20 < sql.answered == sql.requests < 40
+    rates = [one.metrics["output_token_throughput"].avg for one in (chat, sql)]
+    assert sum(rates) == pytest.approx(load.metrics["output_token_throughput"].avg)
+    assert "the adapter 'sql' answers as the base does on /v1/completions" in silent.err
+
+
 def test_a_directory_suits_every_reader(bench: Packager, tmp_path: Path, one: LlmDouble) -> None:
     outputs = ("--output", "results/", "--output", "alone.json")
     done = bench(one.url, *FEW, "--concurrency", "1,2", *outputs)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from packager.cli.serving.adapters import HEADER, listed_adapters, prove_adapters
+from packager.cli.serving.adapters import HEADER, prove_adapters
+from packager.cli.serving.openai import listed_adapters
 from packager.core.errors import SmokeFailed
 from tests.support.refusals import raises_code
 
