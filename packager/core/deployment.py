@@ -45,6 +45,7 @@ class Deployment:
     engine: str = ""
     engine_version: str = ""
     served_name: str = ""  # that clients send as `model`
+    model: str = ""  # the checkpoint, `org/name@revision`
     max_batch: int | None = None  # requests that one replica computes at once
     instance: Instance
     devices: int  # of one replica on each of its nodes; 0 on processors
@@ -57,6 +58,8 @@ class Deployment:
     arguments: tuple[str, ...] = ()  # after the image's own entry point
     variables: str = ""  # prefix of those from which the image makes its server's options
     weights: DeployedWeights = BAKED
+    adapters: Mapping[str, tuple[str, int]] = field(default_factory=lambda: MappingProxyType({}))
+    # name → directory in the container, and rank
     image_bytes: int | None = None  # as it is pulled
     model_bytes: int | None = None  # of the weights, baked or mounted
     memory_bytes: int | None = None  # of the host, that one replica needs on each node

@@ -49,6 +49,7 @@ class RecordedAdapter(StrictDocument):
     model: str  # its name there
     revision: str = ""
     rank: int  # the largest of its matrices
+    directory: str = ""  # in the container; "" of one that is folded into the weights
     sha256: str = ""  # of its weights as they came, where the source says
     trained_on: str = ""  # the base that its own configuration names
 

@@ -1,6 +1,7 @@
 """Other images from the same layers, which are not read or stored again.
 
 `weights` is a plain image of the model's and the draft's files, for Kubernetes image volumes.
+An adapter alone is its layer, at the place where the serving image has it.
 `modelpack` is the model as a CNCF ModelPack artifact.  `kserve` is `weights` with one layer more, a
 link at the place where KServe looks.  The three do not depend on instance, engine, base or time:
 images that serve the same weights have the same views, byte for byte.  `modelcar` is the whole
@@ -50,6 +51,7 @@ _MODELPACK_LAYERS = {
 _DOCKER_TAKES = (DOCKER_LAYERS[MEDIA_LAYER], DOCKER_LAYERS[f"{MEDIA_LAYER}+gzip"])
 _PRECISIONS = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 _QUANTIZATIONS = frozenset({"awq", "gptq", "fp8", "smoothquant"})
+ADAPTER = "dev.packager.adapter"  # a label: what the adapter is, and was made for
 TITLE = "org.opencontainers.image.title"
 
 
@@ -143,6 +145,28 @@ def modelpack_view(image: StoredImage) -> StoredImage:
     return _make(image, config, MODELPACK_CONFIG, spelled, artifact_type=MODELPACK_MANIFEST)
 
 
+def adapter_view(image: StoredImage, name: str) -> StoredImage:
+    """One adapter of an image as an image of its own, which other deployments mount."""
+    listed = image.record.get("adapters")
+    entries = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    names = [str(one.get("name")) for one in entries]
+    layers = [layer for layer in image.layers if layer.role == "adapter" and layer.diff_id]
+    if name not in names or len(layers) != len(entries):
+        has = ", ".join(names) if layers else "none"
+        raise UsageError(
+            f"{image.reference!r} has no adapter {name[:80]!r}",
+            hint=f"it has: {has[:300]}; `packager build --adapter NAME=REF` adds one",
+        )
+    at = names.index(name)
+    about = {
+        **{field: entries[at].get(field, "") for field in ("name", "directory", "rank")},
+        "base": model_words(_model(image)),
+        "engine": image.record.get("engine", ""),
+    }
+    labels = {ADAPTER: canonical_json(about).decode(), TITLE: name}
+    return _plain(image, [layers[at]], "adapter", labels)
+
+
 VIEWS: Mapping[str, Callable[[StoredImage], StoredImage]] = {
     "weights": weights_view,
     "modelpack": modelpack_view,
@@ -168,11 +192,16 @@ _LINK = _link_layer(_LINK_BLOB)
 OWN_LAYERS: Mapping[str, Blob] = {_LINK.descriptor.digest: _LINK_BLOB}  # what views add, by digest
 
 
-def _plain(image: StoredImage, layers: Sequence[StoredLayer], view: str) -> StoredImage:
-    """An image of these layers that states only the model."""
-    labels = {"dev.packager.view": view}
+def _plain(
+    image: StoredImage,
+    layers: Sequence[StoredLayer],
+    view: str,
+    stated: Mapping[str, str] | None = None,
+) -> StoredImage:
+    """An image of these layers that states only the model, or what is `stated`."""
+    labels = {"dev.packager.view": view, **(stated or {})}
     name = _model(image).get("name")
-    if name:
+    if name and not stated:
         labels[TITLE] = str(name)
         if _model(image).get("revision"):
             labels["org.opencontainers.image.revision"] = str(_model(image)["revision"])
@@ -207,6 +236,11 @@ def _described(layer: StoredLayer) -> Descriptor:
     role = {} if layer.role == "base" else {ROLE: layer.role}
     annotations = {**without_own(layer.descriptor.annotations), **role}
     return replace(layer.descriptor, annotations=annotations)
+
+
+def model_words(model: Mapping[str, Any]) -> str:
+    """Return which model a record names: `org/name@revision`."""
+    return f"{model.get('name') or ''}@{model.get('revision') or ''}"
 
 
 def _model(image: StoredImage) -> Mapping[str, Any]:

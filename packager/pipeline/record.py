@@ -77,7 +77,7 @@ def make_labels(facts: Facts, plan: Plan) -> Mapping[str, str]:
     if plan.draft is not None:
         record["draft"] = draft_of(plan.draft)
     if facts.adapters:
-        record["adapters"] = [adapter_entry(one) for one in facts.adapters]
+        record["adapters"] = list(_served_entries(facts, plan))
     if facts.merged is not None:
         record["merged_adapter"] = adapter_entry(facts.merged)
     return {
@@ -112,9 +112,7 @@ def make_record(
             source=plan.model.source, name=plan.model.name, revision=plan.model.revision
         ),
         draft=RecordedDraft.model_validate(draft_of(plan.draft)) if plan.draft else None,
-        adapters=tuple(
-            RecordedAdapter.model_validate(adapter_entry(one)) for one in facts.adapters
-        ),
+        adapters=tuple(RecordedAdapter.model_validate(one) for one in _served_entries(facts, plan)),
         merged_adapter=(
             RecordedAdapter.model_validate(adapter_entry(facts.merged)) if facts.merged else None
         ),
@@ -195,6 +193,14 @@ def draft_of(draft: Draft) -> dict[str, str | int]:
         "license": draft.license,
     }
     return {key: value for key, value in found.items() if value}
+
+
+def _served_entries(facts: Facts, plan: Plan) -> Iterator[dict[str, str | int]]:
+    """Yield the entries of adapters beside the weights, in the order of their layers."""
+    served = plan.adapters.adapters if plan.adapters else ()
+    places = {one.name: one.directory for one in served}
+    for adapter in facts.adapters:
+        yield adapter_entry(adapter) | {"directory": places[adapter.name]}
 
 
 def adapter_entry(adapter: Adapter) -> dict[str, str | int]:

@@ -26,6 +26,7 @@ from packager.core.units import GIB
 from packager.estimate.performance.startup import slowest_start_s
 from packager.images.pull_hints import pulled_bytes_s
 from packager.images.stored import StoredImage
+from packager.images.views import model_words
 
 INSTANCE_LABEL = "dev.packager.instance"
 FAMILY_LABEL = "dev.packager.family"
@@ -116,6 +117,7 @@ def make_deployment(
         engine=engine,
         engine_version=version,
         served_name=served,
+        model=model_words(record.model.model_dump() if record else _mapping(said.get("model"))),
         max_batch=_batch(record, said),
         instance=instance,
         devices=devices,
@@ -134,6 +136,7 @@ def make_deployment(
         metrics_path=reports.metrics,
         queue_metric=reports.queue,
         user=str(config.get("User") or ""),
+        adapters=_adapters(record, said),
         read_only_root=image is not None and not _has_compiled(image),
         writable=_writable(image),
         home=_home(image),
@@ -195,6 +198,23 @@ def _batch(record: BuildRecord | None, said: Mapping[str, Any]) -> int | None:
     shape = record.shape if record is not None else said.get("shape")
     found = shape.get("max_batch") if isinstance(shape, dict) else None
     return found if isinstance(found, int) and found > 0 else None
+
+
+def _mapping(found: object) -> Mapping[str, Any]:
+    """A mapping of an untrusted document; empty if it has another type."""
+    return found if isinstance(found, dict) else {}
+
+
+def _adapters(record: BuildRecord | None, said: Mapping[str, Any]) -> Mapping[str, tuple[str, int]]:
+    """Return the adapters that an image serves: where they are, and their ranks."""
+    if record is not None:
+        return {one.name: (one.directory, one.rank) for one in record.adapters if one.directory}
+    found: dict[str, tuple[str, int]] = {}
+    for one in _list(said.get("adapters")):
+        place = one.get("directory") if isinstance(one, dict) else None
+        if isinstance(one, dict) and isinstance(place, str) and isinstance(one.get("rank"), int):
+            found[str(one.get("name"))] = place, one["rank"]
+    return found
 
 
 def _sizes(subject: Subject) -> tuple[int | None, int | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -20,7 +21,11 @@ from packager.core.events import StagesEvent
 from packager.core.image import Platform
 from packager.images.copy import copy_attached, copy_image
 from packager.images.report import copy_document, copy_lines
-from packager.images.views import VIEWS
+from packager.images.stored import StoredImage
+from packager.images.views import VIEWS, adapter_view
+
+View = Callable[[StoredImage], StoredImage]
+ADAPTER_VIEW = "adapter"
 
 view_option = click.option(
     "--view",
@@ -29,6 +34,13 @@ view_option = click.option(
     "modelpack a CNCF ModelPack artifact, kserve the model's files at /models for KServe's native "
     "OCI storage, modelcar the whole image with /models for KServe's sidecar, docker the whole "
     "image with Docker's media types, which SageMaker wants.",
+)
+
+adapter_option = click.option(
+    "--adapter-only",
+    metavar="NAME",
+    help="Write this adapter of the image alone, an image that deployments mount: "
+    "`packager deploy kubernetes --adapter`.",
 )
 
 sign_option = click.option(
@@ -43,6 +55,7 @@ sign_option = click.option(
 @click.argument("source")
 @click.argument("outputs", metavar="DESTINATION...", nargs=-1, required=True)
 @view_option
+@adapter_option
 @sign_option
 @image_options
 @policy_options
@@ -52,6 +65,7 @@ def copy(
     source: str,
     outputs: tuple[str, ...],
     view: str | None,
+    adapter_only: str | None,
     key: str | None,
     platform: Platform,
     progress: str,
@@ -71,6 +85,7 @@ def copy(
     """
     target, targets = parse_output(source), tuple(map(parse_output, outputs))
     signer = signer_for(key, os.environ) if key else None
+    make = view_of(view, adapter_only)
     with shown_progress(progress, quiet=quiet, as_json=output_format == "json") as on_event:
         on_event(StagesEvent(stages=("image", "layers", "publish")))
         tools = image_services_for(
@@ -81,13 +96,14 @@ def copy(
             found,
             tools.write,
             runnable_only=tools.runnable_only,
-            view=VIEWS[view] if view else None,
+            view=make,
         )
         attached = copy_attached(found, written, tools.attach, warn)
         if signer is not None:
-            tools.sign(signer, VIEWS[view](found.image) if view else found.image, {})
+            tools.sign(signer, make(found.image) if make else found.image, {})
     if output_format == "json":
-        print_json(copy_document(found.image, written, transfer, view, attached))
+        shown = ADAPTER_VIEW if adapter_only else view
+        print_json(copy_document(found.image, written, transfer, shown, attached))
         return
     if not quiet:
         if len(found.offered) > 1:
@@ -104,6 +120,7 @@ def copy(
 @click.argument("source")
 @click.argument("outputs", metavar="REGISTRY/REPOSITORY:TAG...", nargs=-1, required=True)
 @view_option
+@adapter_option
 @sign_option
 @image_options
 @policy_options
@@ -128,6 +145,15 @@ def push(ctx: click.Context, /, source: str, outputs: tuple[str, ...], **given: 
             f"{local!r} is not a registry", hint=f"use packager copy {source} {' '.join(outputs)}"
         )
     ctx.invoke(copy, source=source, outputs=outputs, **given)
+
+
+def view_of(view: str | None, adapter: str | None) -> View | None:
+    """Return what makes another image of the same layers; None for the image itself."""
+    if adapter is None:
+        return VIEWS[view] if view else None
+    if view is not None:
+        raise UsageError("--view and --adapter-only are two images", hint="leave one of them out")
+    return lambda image: adapter_view(image, adapter)
 
 
 def _is_remote(text: str) -> bool:

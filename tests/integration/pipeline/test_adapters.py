@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
+import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from tests.conftest import need
 from tests.live.building import ran
 from tests.support.adapters import write_adapter
+from tests.support.cluster_schemas import check_document
 from tests.support.commandline import TINY, Packager
 from tests.support.doubles.fake_hub import FakeHub
 from tests.support.doubles.s3 import Bucket, bucket_server
+from tests.support.known import known
 
 BUILD = ("build", "--model", str(TINY), "--instance", "local", "--family", "vllm")
 TOO_MUCH = 20_000  # bytes that another adapter may send beside its own
@@ -42,6 +49,91 @@ def test_another_adapter_sends_its_own_bytes_and_the_configuration(
     kept = {one["digest"] for one in before["layers"] if one["role"] != "config"}
     assert kept <= {one["digest"] for one in after["layers"]}
     assert [(one["name"], one["rank"]) for one in after["adapters"]] == [("one", 8), ("two", 8)]
+
+
+@pytest.mark.live
+def test_an_adapter_is_pushed_alone_and_mounted_by_its_digest(
+    packager: Packager, registry: str, tmp_path: Path
+) -> None:
+    need("skopeo")
+    images = {"served": {"seed": 1}, "next": {"seed": 2}, "wide": {"seed": 3, "r": 16}}
+    for name, config in images.items():
+        adapter = write_adapter(tmp_path / name, **config)  # type: ignore[arg-type]
+        given = ("--adapter", f"sql={adapter}", "--output", f"oci:{tmp_path}/{name}.oci")
+        build(packager, tmp_path, *given)
+    place = f"{registry}/tiny/mounted"
+    ran(packager, "push", f"oci:{tmp_path}/served.oci", f"{place}:1", "--quiet")
+
+    def push(name: str) -> dict[str, Any]:
+        words = (f"oci:{tmp_path}/{name}.oci", f"{place}:{name}", "--adapter-only", "sql")
+        done = ran(packager, "push", *words, "--format", "json")
+        found: dict[str, Any] = json.loads(done.out)
+        return found
+
+    pushed, _ = push("next"), push("wide")
+
+    size = sum(file.stat().st_size for file in (tmp_path / "next").iterdir())
+    assert [one["role"] for one in pushed["layers"]] == ["adapter"]
+    assert pushed["transfer"]["bytes_sent"] <= size + TOO_MUCH
+    unpacked = (f"docker://{place}:next", f"oci:{tmp_path}/taken:1")
+    flags = ("--src-tls-verify=false", "--dest-oci-accept-uncompressed-layers")
+    subprocess.run(["skopeo", "copy", *flags, *unpacked], check=True)
+    layer = pushed["layers"][0]["digest"].removeprefix("sha256:")
+    with tarfile.open(tmp_path / "taken/blobs/sha256" / layer) as tar:
+        weights = tar.extractfile("opt/packager/adapters/sql/adapter_model.safetensors")
+        assert known(weights).read() == (tmp_path / "next/adapter_model.safetensors").read_bytes()
+
+    inside = "opt/packager/adapters/sql"
+    for platform, version in (("kubernetes", "1.35"), ("kserve", "1.35")):
+        render = ("deploy", platform, "render", f"{place}:1", "--kubernetes-version", version)
+        mount = ("--adapter", f"sql={place}:next", "--output", f"{tmp_path}/manifests")
+        ran(packager, *render, *mount)
+        documents = [yaml.safe_load(one.read_text()) for one in (tmp_path / "manifests").iterdir()]
+        for document in documents:
+            check_document(document, version)
+        text = json.dumps(documents)
+        volume = {"reference": f"{place}@{pushed['digest']}", "pullPolicy": "IfNotPresent"}
+        mounted = {"mountPath": f"/{inside}", "readOnly": True, "subPath": inside}
+        assert json.dumps({"name": "adapter-0", "image": volume}) in text
+        assert json.dumps({"name": "adapter-0", **mounted}) in text
+        shutil.rmtree(tmp_path / "manifests")
+
+    refused = {
+        f"sql={place}:wide": "has rank 16; the largest of the image has 8",
+        f"sql={place}:1": "is no image of an adapter",
+        f"chat={place}:next": "the image serves no adapter 'chat'",
+        "sql=claim:models": "is not a directory of a claim",
+    }
+    for asked, said in refused.items():
+        assert said in packager(*render, "--adapter", asked, status=2).err
+
+
+def test_compose_mounts_an_adapter_of_a_tree_that_a_build_wrote(
+    packager: Packager, tmp_path: Path
+) -> None:
+    given = ("--adapter", f"sql={write_adapter(tmp_path / 'a', lora_alpha=16)}", "--output")
+    build(packager, tmp_path, *given, f"oci:{tmp_path}/image")
+    build(packager, tmp_path, *given, f"dir:{tmp_path}/tree", "--weights", "mounted")
+    inside = tmp_path / "tree/adapters/sql"
+    render = ("deploy", "compose", "render", f"oci:{tmp_path}/image", "--image", "r.example/m:1")
+
+    ran(packager, *render, "--adapter", f"sql={inside}", "--output", str(tmp_path / "project"))
+
+    (file,) = (tmp_path / "project").glob("*.y*ml")
+    services = yaml.safe_load(file.read_text())["services"]
+    (server,) = (one for name, one in services.items() if name != "front")
+    (volume,) = (one for one in server["volumes"] if one["source"] == str(inside))
+    assert (volume["target"], volume["read_only"]) == ("/opt/packager/adapters/sql", True)
+    if shutil.which("docker-compose"):
+        subprocess.run(["docker-compose", "-f", str(file), "config", "-q"], check=True)
+
+    def refuse(asked: str, said: str) -> None:
+        assert said in packager(*render, "--adapter", asked, status=2).err
+
+    refuse(f"sql={tmp_path / 'a'}", "is in no tree")
+    refuse(f"law={inside}", "serves no adapter 'law'")
+    (inside / "adapter_config.json").write_text("{}")
+    refuse(f"sql={inside}", "not what its build wrote")
 
 
 def test_a_tree_has_each_adapter_in_a_directory_of_its_own(

@@ -25,6 +25,8 @@ from packager.addons.deploy.kubernetes.spec import (
     Storage,
     parse_version,
 )
+from packager.addons.deploy.mounted_adapters import parse_mounts
+from packager.addons.deploy.wiring.mounts import find_mounts
 from packager.cli.field_options import FiniteRange, Option
 from packager.cli.options import container_environment, env_option
 from packager.core.capture.settings import SHARE
@@ -114,6 +116,14 @@ PODS: tuple[Option, ...] = (
         help="View with the weights, mounted as an image volume (Kubernetes 1.33).",
     ),
     click.option(
+        "--adapter",
+        "adapters",
+        multiple=True,
+        metavar="NAME=IMAGE",
+        help="Mount this over adapter NAME of the image: what `packager push --adapter-only` "
+        "wrote, as an image volume (Kubernetes 1.33), or claim:CLAIM/PATH. Repeatable.",
+    ),
+    click.option(
         "--writable-root", is_flag=True, help="Leave the root file system of the server writable."
     ),
 )
@@ -199,7 +209,10 @@ def take_wanted(given: dict[str, Any]) -> tuple[Deployment, KubernetesSpec]:
     shm_gib = asked.pop("shm_gib", None)
     patch = take_patch(asked.pop("patch"))
     asked["namespace"] = asked.pop("namespace") or "default"
+    mounts = parse_mounts(asked.pop("adapters", ()))
+    reach = {name: asked[name] for name in ("insecure_registries", "ca_file", "platform")}
     mine = {name: asked.pop(name) for name in KubernetesSpec.__slots__ if name in asked}
+    deployment = take_deployment(asked)
     wanted = KubernetesSpec(
         **mine,
         patch=patch,
@@ -208,8 +221,9 @@ def take_wanted(given: dict[str, Any]) -> tuple[Deployment, KubernetesSpec]:
         secrets=secrets,
         node_selector=labels,
         shm_bytes=shm_gib << 30 if shm_gib else None,
+        adapters=find_mounts(mounts, deployment, **reach),
     )
-    return take_deployment(asked), wanted
+    return deployment, wanted
 
 
 def open_server(given: dict[str, Any]) -> tuple[ApiServer, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,10 @@ from packager.addons.deploy.commands.deploy_options import (
 from packager.addons.deploy.commands.deploy_proof import Proof, ProofMeasurement, proof_options
 from packager.addons.deploy.compose.deployer import ComposeDeployer
 from packager.addons.deploy.compose.spec import LOOPBACK, CaptureSpec, ComposeSpec
+from packager.addons.deploy.mounted_adapters import parse_mounts
 from packager.addons.deploy.wiring.compose import Through, compose_projects
 from packager.addons.deploy.wiring.deployments import Whereabouts, forget_deployment
+from packager.addons.deploy.wiring.mounts import find_directories
 from packager.cli.capture_options import (
     TrafficCapture,
     capture_options,
@@ -114,6 +117,14 @@ _WANTED: tuple[Option, ...] = (
         metavar="DIR",
         help="Directory of the draft, for an image that has none in it.",
     ),
+    click.option(
+        "--adapter",
+        "adapters",
+        multiple=True,
+        metavar="NAME=DIR",
+        help="Mount this over adapter NAME of the image: TREE/adapters/NAME of a build to "
+        "dir:TREE. Repeatable.",
+    ),
     *capture_options,
 )
 
@@ -141,7 +152,7 @@ def _take(given: dict[str, Any]) -> tuple[Deployment, ComposeSpec]:
         )
     refuse_secrets(env)
     model, draft = given.pop("model_dir"), given.pop("draft_dir")
-    captured = take_capture(given)
+    captured, mounts = take_capture(given), parse_mounts(given.pop("adapters"))
     wanted = ComposeSpec(
         replicas=given.pop("replicas"),
         host=given.pop("host"),
@@ -157,7 +168,9 @@ def _take(given: dict[str, Any]) -> tuple[Deployment, ComposeSpec]:
         draft_dir=str(draft.absolute()) if draft else "",
         capture=None if captured is None else _capture(captured),
     )
-    return take_deployment(given), wanted
+    deployment = take_deployment(given)
+    found = find_directories(mounts, deployment)
+    return deployment, replace(wanted, adapters=tuple(found[name] for name in sorted(found)))
 
 
 def _capture(found: TrafficCapture) -> CaptureSpec:

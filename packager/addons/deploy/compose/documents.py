@@ -101,6 +101,7 @@ def config_digest(deployment: Deployment, wanted: ComposeSpec) -> str:
     # A service names its secrets, and not their files; and neither says what is in the files.
     whole: list[Any] = [services, dict(wanted.secrets)]
     whole += [wanted.contents] if wanted.contents else []
+    whole += [one.digest for one in wanted.adapters]
     return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -264,6 +265,7 @@ def _server(
         for source, target in (
             (wanted.model_dir, MOUNTED_MODEL_DIR),
             (wanted.draft_dir, MOUNTED_DRAFT_DIR),
+            *((one.source, one.directory) for one in wanted.adapters),
         )
         if source
     ]

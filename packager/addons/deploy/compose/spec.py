@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from packager.addons.deploy.mounted_adapters import MountedAdapter
 from packager.addons.deploy.patches import NO_PATCH, Patch
 from packager.core.capture.settings import SHARE
 from packager.core.deployment import PORT
@@ -38,6 +39,7 @@ class ComposeSpec:
     contents: str = ""  # digest of the content of these files; "" if unread
     model_dir: str = ""  # of this machine, with the weights of an image that has none
     draft_dir: str = ""
+    adapters: tuple[MountedAdapter, ...] = ()
     devices: tuple[str, ...] = ()  # of this machine, by number or UUID; (): from 0 on
     grace_s: int | None = None  # until a server is killed; None: of the image
     capture: CaptureSpec | None = None

@@ -21,6 +21,7 @@ from packager.addons.deploy.kubernetes.spec import (
     KubernetesSpec,
     check_names,
 )
+from packager.addons.deploy.mounted_adapters import check_mounts
 from packager.addons.deploy.servers import meeting_of, meetings
 from packager.core.deployment import Deployment
 from packager.core.errors import UsageError
@@ -126,11 +127,13 @@ def _user(deployment: Deployment) -> Iterator[Finding]:
 
 
 def _weights(deployment: Deployment, wanted: KubernetesSpec) -> Iterator[Finding]:
-    if wanted.weights_image and wanted.version < IMAGE_VOLUMES:
+    images = wanted.weights_image or any(not one.is_claim for one in wanted.adapters.values())
+    yield from check_mounts(wanted.adapters)
+    if images and wanted.version < IMAGE_VOLUMES:
         what = "image volumes that show a part of an image came with Kubernetes 1.33"
         hint = "use --claim, or an image that has its weights in it"
         yield Finding("error", "deploy-image-volume", what, hint)
-    elif wanted.weights_image and wanted.version < IMAGE_VOLUMES_ON:
+    elif images and wanted.version < IMAGE_VOLUMES_ON:
         what = "image volumes need the feature gate ImageVolume before Kubernetes 1.35"
         hint = "set it on API servers and kubelets, with containerd 2.1 or CRI-O 1.33"
         yield Finding("warning", "deploy-image-volume-gate", what, hint)

@@ -43,6 +43,11 @@ class KServeDeployer:
         yield from self._storage(deployment, wanted)
 
     def _storage(self, deployment: Deployment, wanted: KubernetesSpec) -> Iterator[Finding]:
+        if wanted.adapters and (wanted.storage != "container" or wanted.llm):
+            raise UsageError(
+                "KServe's own server is started without the image's options: it loads no adapters",
+                hint="leave --llm and --storage out, or patch spec.model.lora (hf, s3, pvc)",
+            )
         if wanted.storage == "native" and wanted.version < IMAGE_VOLUMES:
             what = "native OCI storage mounts a part of an image, which came with Kubernetes 1.33"
             yield Finding("error", "deploy-image-volume", what, "use --storage modelcar")

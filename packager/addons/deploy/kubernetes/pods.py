@@ -11,6 +11,7 @@ from packager.addons.deploy.grace import with_grace
 from packager.addons.deploy.kubernetes.capture import capture_mounts, capture_volumes
 from packager.addons.deploy.kubernetes.machines import quantity, resources, selector, tolerations
 from packager.addons.deploy.kubernetes.spec import KubernetesSpec
+from packager.addons.deploy.mounted_adapters import MountedAdapter
 from packager.addons.deploy.servers import meeting_of
 from packager.core.deployment import Deployment
 from packager.core.serving import MODEL_DIR, MOUNTED_MODEL_DIR
@@ -207,6 +208,9 @@ def mounts(deployment: Deployment, wanted: KubernetesSpec) -> list[dict[str, Any
         found.append({"name": "model", "mountPath": MOUNTED_MODEL_DIR, "readOnly": True, **inside})
     elif wanted.claim:
         found.append({"name": "model", "mountPath": MOUNTED_MODEL_DIR, "readOnly": True})
+    for name, one in _adapter_volumes(wanted):
+        place = {"name": name, "mountPath": one.directory, "readOnly": True, "subPath": one.path}
+        found.append(place)
     return [*found, *capture_mounts(wanted)]
 
 
@@ -223,7 +227,18 @@ def volumes(deployment: Deployment, wanted: KubernetesSpec) -> list[dict[str, An
     elif wanted.claim:
         kept = {"claimName": wanted.claim, "readOnly": True}
         found.append({"name": "model", "persistentVolumeClaim": kept})
+    for name, one in _adapter_volumes(wanted):
+        claim = {"claimName": one.source, "readOnly": True}
+        image = {"reference": one.source, "pullPolicy": "IfNotPresent"}
+        kind = {"persistentVolumeClaim": claim} if one.is_claim else {"image": image}
+        found.append({"name": name, **kind})
     return [*found, *capture_volumes(deployment, wanted)]
+
+
+def _adapter_volumes(wanted: KubernetesSpec) -> list[tuple[str, MountedAdapter]]:
+    """Return the mounted adapters, each with its volume's name."""
+    ordered = sorted(wanted.adapters.items())
+    return [(f"adapter-{number}", one) for number, (_, one) in enumerate(ordered)]
 
 
 def shm_of(deployment: Deployment, wanted: KubernetesSpec) -> int:

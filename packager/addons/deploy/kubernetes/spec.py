@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from packager.addons.deploy.checks import refuse_odd_image
+from packager.addons.deploy.mounted_adapters import MountedAdapter
 from packager.addons.deploy.patches import NO_PATCH, Patch
 from packager.core.capture.settings import SHARE
 from packager.core.errors import UsageError
@@ -66,6 +67,7 @@ class KubernetesSpec:
     capture: str = ""  # PersistentVolumeClaim that requests and answers are written to
     capture_share: float = SHARE  # of the conversations
     weights_image: str = ""  # a view with the weights, mounted as an image volume
+    adapters: Mapping[str, MountedAdapter] = field(default_factory=lambda: MappingProxyType({}))
     env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     secrets: Mapping[str, SecretKey] = field(default_factory=lambda: MappingProxyType({}))
     storage: Storage = "container"  # of KServe
@@ -95,18 +97,21 @@ def check_names(wanted: KubernetesSpec) -> None:
         ("service account", wanted.service_account),
         ("claim", wanted.claim),
         ("claim of captures", wanted.capture),
+        *(("claim", one.source) for one in wanted.adapters.values() if one.is_claim),
         *(("secret", one.secret) for one in wanted.secrets.values()),
     ]
     for what, name in named:
         if name and not (_NAME.fullmatch(name) and ".." not in name):
             raise _not_taken(what, name, "use lower case letters, digits, hyphens and dots")
     refuse_odd_image("--weights-image", wanted.weights_image)
+    for one in wanted.adapters.values():
+        refuse_odd_image("--adapter", "" if one.is_claim else one.source)
     for name in (*wanted.env, *wanted.secrets):
         if not _VARIABLE.fullmatch(name):
             raise _not_taken("variable", name, "use letters, digits and underscores")
-    for one in wanted.secrets.values():
-        if not _KEY.fullmatch(one.key):
-            raise _not_taken("key of a Secret", one.key, "use letters, digits, dots and hyphens")
+    for secret in wanted.secrets.values():
+        if not _KEY.fullmatch(secret.key):
+            raise _not_taken("key of a Secret", secret.key, "use letters, digits, dots and hyphens")
     for key, value in wanted.node_selector.items():
         if not _LABEL_KEY.fullmatch(key) or not _LABEL.fullmatch(value):
             raise _not_taken(
