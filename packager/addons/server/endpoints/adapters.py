@@ -181,8 +181,9 @@ class LoadedAdapters:
             status, said = await self._asked(server, "POST", path, body)
         if status in _NOT_SERVED:
             raise SmokeFailed(
-                "the container of the base loads no adapters while it runs",
-                hint="build its image with --allow-runtime-adapters",
+                "the container of the base has no POST /adapters, by which SageMaker loads them",
+                hint="vLLM has it in images of --allow-runtime-adapters, LMI beside adapters, "
+                "SGLang and TGI never: bake them with `packager build --adapter`",
             )
         if status >= 300:
             raise SmokeFailed(
