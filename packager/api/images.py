@@ -66,10 +66,11 @@ def push(
     destination: str | Sequence[str],
     *,
     view: View | None = None,
+    adapter_only: str | None = None,
     platform: str = "linux/amd64",
     progress: EventSink | None = None,
 ) -> tuple[ImageRef, ...]:
-    """Copy an image, or a view of it, to one place or several; return what was written.
+    """Copy an image, a view of it, or one of its adapters alone; return what was written.
 
     Both are `oci:DIR[:TAG]`, `docker:NAME` or `REGISTRY/REPOSITORY:TAG`.  Layers that are there,
     or can be mounted, are not read.
@@ -77,10 +78,9 @@ def push(
     from packager.cli.shared_options import parse_platform
     from packager.cli.wiring.images import image_services_for
     from packager.images.copy import copy_attached, copy_image
-    from packager.images.views import VIEWS
+    from packager.images.views import view_of
 
-    if view is not None and view not in VIEWS:
-        raise UsageError(f"there is no view {view!r}", hint=f"views: {', '.join(VIEWS)}")
+    make = view_of(view, adapter_only)
     targets = tuple(map(parse_output, texts_of(destination)))
     if not targets:
         raise UsageError("no destination is given", hint="name one, such as 'HOST/NAME:TAG'")
@@ -99,7 +99,7 @@ def push(
         found,
         tools.write,
         runnable_only=tools.runnable_only,
-        view=VIEWS[view] if view else None,
+        view=make,
     )
     copy_attached(found, written, tools.attach, log.warning)
     return tuple(written.refs)

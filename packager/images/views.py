@@ -51,6 +51,7 @@ _MODELPACK_LAYERS = {
 _DOCKER_TAKES = (DOCKER_LAYERS[MEDIA_LAYER], DOCKER_LAYERS[f"{MEDIA_LAYER}+gzip"])
 _PRECISIONS = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 _QUANTIZATIONS = frozenset({"awq", "gptq", "fp8", "smoothquant"})
+ADAPTER_VIEW = "adapter"
 ADAPTER = "dev.packager.adapter"  # a label: what the adapter is, and was made for
 TITLE = "org.opencontainers.image.title"
 
@@ -164,16 +165,28 @@ def adapter_view(image: StoredImage, name: str) -> StoredImage:
         "engine": image.record.get("engine", ""),
     }
     labels = {ADAPTER: canonical_json(about).decode(), TITLE: name}
-    return _plain(image, [layers[at]], "adapter", labels)
+    return _plain(image, [layers[at]], ADAPTER_VIEW, labels)
 
 
-VIEWS: Mapping[str, Callable[[StoredImage], StoredImage]] = {
+View = Callable[[StoredImage], StoredImage]
+VIEWS: Mapping[str, View] = {
     "weights": weights_view,
     "modelpack": modelpack_view,
     "kserve": kserve_view,
     "modelcar": modelcar_view,
     "docker": docker_view,
 }
+
+
+def view_of(view: str | None, adapter: str | None = None) -> View | None:
+    """Return what makes another image of the same layers; None for the image itself."""
+    if view is not None and view not in VIEWS:
+        raise UsageError(f"there is no view {view!r}", hint=f"views: {', '.join(VIEWS)}")
+    if adapter is None:
+        return VIEWS[view] if view else None
+    if view is not None:
+        raise UsageError("--view and --adapter-only are two images", hint="leave one of them out")
+    return lambda image: adapter_view(image, adapter)
 
 
 def _link_layer(blob: Blob) -> StoredLayer:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import OWN_PLACES
-from tests.live.building import build
+from tests.live.building import build, ran
 from tests.live.processors import caps
 from tests.live.servers import SMALL_MODEL, ask, served
 from tests.support.adapters import read_adapter, tiny_modules, write_adapter
@@ -159,3 +159,17 @@ def test_adapters_cannot_be_loaded_from_outside(adapted: Adapted) -> None:
     body = {"lora_name": "x", "lora_path": "/opt/packager/adapters/one"}
     assert adapted.status("/v1/load_lora_adapter", body) == 404
     assert adapted.status("/adapters", {"name": "x", "src": "/opt/packager/adapters/one"}) == 404
+
+
+def test_a_load_is_measured_adapter_by_adapter(adapted: Adapted, tmp_path: Path) -> None:
+    mix = ("--adapter", "one=4", "--adapter", "*", "--adapter", "tiny-llama")
+    load = ("--requests", "40", "--concurrency", "2", "--workload", "20:4", "--warm-up", "0")
+    ran(packager_in(tmp_path), "bench", adapted.url, *mix, *load, "--output", "bench.json")
+
+    (variant,) = json.loads((tmp_path / "bench.json").read_text())["variants"]
+    (found,) = variant["loads"]
+    assert {one["name"]: one["answered"] == one["requests"] for one in found["adapters"]} == (
+        dict.fromkeys(NAMES, True)
+    )
+    assert max(found["adapters"], key=lambda one: one["requests"])["name"] == "one"
+    assert not any("is not shown" in note for note in found["notes"])

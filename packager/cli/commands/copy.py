@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Any
 
 import click
@@ -21,11 +20,7 @@ from packager.core.events import StagesEvent
 from packager.core.image import Platform
 from packager.images.copy import copy_attached, copy_image
 from packager.images.report import copy_document, copy_lines
-from packager.images.stored import StoredImage
-from packager.images.views import VIEWS, adapter_view
-
-View = Callable[[StoredImage], StoredImage]
-ADAPTER_VIEW = "adapter"
+from packager.images.views import ADAPTER_VIEW, VIEWS, view_of
 
 view_option = click.option(
     "--view",
@@ -145,15 +140,6 @@ def push(ctx: click.Context, /, source: str, outputs: tuple[str, ...], **given: 
             f"{local!r} is not a registry", hint=f"use packager copy {source} {' '.join(outputs)}"
         )
     ctx.invoke(copy, source=source, outputs=outputs, **given)
-
-
-def view_of(view: str | None, adapter: str | None) -> View | None:
-    """Return what makes another image of the same layers; None for the image itself."""
-    if adapter is None:
-        return VIEWS[view] if view else None
-    if view is not None:
-        raise UsageError("--view and --adapter-only are two images", hint="leave one of them out")
-    return lambda image: adapter_view(image, adapter)
 
 
 def _is_remote(text: str) -> bool:
