@@ -35,7 +35,7 @@ adapter_option = click.option(
     "--adapter-only",
     metavar="NAME",
     help="Write this adapter of the image alone, an image that deployments mount: "
-    "`packager deploy kubernetes --adapter`.",
+    "`packager deploy kubernetes apply --adapter`.",
 )
 
 sign_option = click.option(

@@ -98,6 +98,8 @@ def test_an_adapter_is_pushed_alone_and_mounted_by_its_digest(
         assert json.dumps({"name": "adapter-0", **mounted}) in text
         shutil.rmtree(tmp_path / "manifests")
 
+    old = ("deploy", "kubernetes", "render", f"{place}:1", "--kubernetes-version", "1.32")
+    assert "came with Kubernetes 1.33" in packager(*old, "--adapter", f"sql={place}:next").err
     refused = {
         f"sql={place}:wide": "has rank 16; the largest of the image has 8",
         f"sql={place}:1": "is no image of an adapter",

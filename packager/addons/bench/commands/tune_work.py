@@ -52,6 +52,7 @@ from packager.core.image import FileRange
 from packager.core.instance import LOCAL, Instance
 from packager.core.measurement import MeasuredRun
 from packager.core.model import ModelFiles
+from packager.core.plan import Plan
 from packager.core.recipe import CacheStatus, Step
 from packager.core.record import BuildRecord
 from packager.core.request import BuildRequest
@@ -179,12 +180,10 @@ def make_work(
     services = _for_plans(services_for(planning))
     instance = services.find_instance(request.instance)
     workload = find_workload(request.workload, services.read_workload)
-    is_file = parse_workload(request.workload) is None
-    lengths = load_lengths(request.workload or "") if is_file else ()
+    lengths = () if parse_workload(request.workload) else load_lengths(request.workload or "")
     model = services.find_model(services.parse_model_reference(request.model))
     plan = pipeline.plan(request_with(base, {}), services).plan
-    served = plan.adapters.adapters if plan.adapters else ()
-    spec = replace(loads.spec, adapter_shares=tuple(one.name for one in served))
+    spec = _for_adapters(loads.spec, plan)
     settle(spec, workload, lengths=lengths)  # raises before anything is built
     limits = Limits(
         ttft_ms=request.ttft_limit_ms,
@@ -346,6 +345,12 @@ def figures_of(
         command=command,
         best=best,
     )
+
+
+def _for_adapters(spec: RequestSpec, plan: Plan) -> RequestSpec:
+    """Return requests that are for all adapters of a plan."""
+    served = plan.adapters.adapters if plan.adapters else ()
+    return replace(spec, adapter_shares=tuple(one.name for one in served))
 
 
 def _told(spec: RequestSpec) -> dict[str, Any]:
