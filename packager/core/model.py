@@ -96,6 +96,15 @@ class HeadValues:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Conversion:
+    """How weights become those that a plan sees, while they are read."""
+
+    held: str  # how the source holds them, in words
+    identity: str  # what is computed, with the version of the arithmetic
+    source: tuple[ModelFile, ...]  # the source's weights; () where they alone do not decide it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFiles:
     """Files of a resolved model: everything the planner may look at."""
 
@@ -112,7 +121,7 @@ class ModelFiles:
     modules: SentenceModules | None = None  # of sentence-transformers, None without them
     stated_task: str = ""  # of the model card
     tokenizer_longest: int = 0  # tokens of a text that the tokenizer states; 0: any
-    converted_from: str = ""  # how the source holds weights that are converted while they are read
+    conversion: Conversion | None = None  # of weights that become others while they are read
 
     @property
     def weight_bytes(self) -> int:

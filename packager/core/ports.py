@@ -87,11 +87,6 @@ class Quantizer(Protocol):
         """Return seconds of one processor that streaming takes, with the digests; 0: unknown."""
         return 0.0
 
-    @property
-    def alternative(self) -> Quantizer | None:
-        """Return who makes the same files in a step, where it streams; None for nobody."""
-        return None
-
     def for_plan(self, facts: Facts, plan: Plan) -> Quantizer:  # noqa: ARG002
         """Return who does the work of a plan: itself, or one that it chooses."""
         return self

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 
-from packager.core.errors import ProtocolFailed
 from packager.core.image import BY_CACHE, Inline, Layer
 from packager.core.ports import ImageSink, LayerHints
 from packager.core.units import MIB
@@ -16,7 +14,7 @@ from packager.images.compression import MEDIA_COMPRESSED, codec, is_worth_it
 from packager.images.digest_index import DigestIndex
 from packager.images.order import is_local
 from packager.images.remote_layers import RemoteLayerIndex
-from packager.images.writers import open_writers
+from packager.images.writers import all_have
 
 HASH_REMOTE_BELOW = 32 * MIB
 
@@ -86,22 +84,14 @@ class KnownLayers:
         """
         if not layer.content or layer.role == "base" or not self._sinks:
             return "", ""
-        if layer.kept and self._all_have(layer, layer.kept):
+        if layer.kept and all_have(layer, layer.kept, self._sinks):
             return layer.kept, BY_CACHE
         found = self._earlier_layers()
         digests = {earlier.digest_of(layer) for earlier in found}
         claimed = digests.pop() if len(digests) == 1 else ""
-        if not claimed or not self._all_have(layer, claimed):
+        if not claimed or not all_have(layer, claimed, self._sinks):
             return "", ""
         return claimed, found[0].key_id
-
-    def _all_have(self, layer: Layer, digest: str) -> bool:
-        with suppress(ProtocolFailed):  # a blob of another size than is claimed
-            writers = open_writers(replace(layer, digest=digest), self._sinks)
-            for writer in writers.values():
-                writer.abort()
-            return not writers
-        return False
 
     def _is_likely_there(self, layer: Layer) -> bool:
         """Whether to read the layer once more than needed, should it not be there.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 
-from packager.core.errors import Unavailable
+from packager.core.errors import ProtocolFailed, Unavailable
 from packager.core.image import MEDIA_EROFS, MEDIA_FILE, Layer
 from packager.core.ports import BlobWriter, ImageSink
 
@@ -30,6 +32,16 @@ def open_writers(layer: Layer, sinks: Sequence[ImageSink]) -> dict[ImageSink, Bl
             writer.abort()
         raise
     return writers
+
+
+def all_have(layer: Layer, digest: str, sinks: Sequence[ImageSink]) -> bool:
+    """Return whether no sink needs the bytes of a layer of this digest."""
+    with suppress(ProtocolFailed):  # a blob of another size than is claimed
+        writers = open_writers(replace(layer, digest=digest), sinks)
+        for writer in writers.values():
+            writer.abort()
+        return not writers
+    return False
 
 
 def feed(

@@ -30,7 +30,7 @@ from packager.pipeline.planning.health import health_check
 from packager.pipeline.running import run_recipe, with_effective_shape, with_tools_installed
 from packager.pipeline.services import BuildServices, Documents
 from packager.pipeline.stages import FIRST_STAGES, Assembled, Planned, stages_of
-from packager.pipeline.streaming import forecast, streams, with_known_layers
+from packager.pipeline.streaming import forecast, lacks_layers, streams, with_known_layers
 
 if TYPE_CHECKING:
     from packager.core.record import BuildRecord, Transfer
@@ -47,8 +47,18 @@ def assemble(
 ) -> Assembled:
     """Run the line up to the image without writing it. Without `run_step` no step runs.
 
-    Outputs and the base are checked after the plan, before anything is downloaded.
+    Outputs and the base are checked after the plan, before anything is downloaded.  Where layers
+    were to be in a tool's place and no output has them, the tool runs.
     """
+    assembled = _assemble(request, services, run_step)
+    if run_step is None or not lacks_layers(assembled, services):
+        return assembled
+    return _assemble(request, replace(services, takes_layers=False), run_step)
+
+
+def _assemble(
+    request: BuildRequest, services: BuildServices, run_step: RunStep | None
+) -> Assembled:
     from packager.pipeline.record import make_labels  # not imported for a plan
     from packager.pipeline.tree import make_tree, plan_of_tree
 

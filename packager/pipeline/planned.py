@@ -49,6 +49,8 @@ from packager.pipeline.services import BuildServices
 from packager.pipeline.stages import Decided, Planned
 from packager.pipeline.streaming import layers_step
 
+_OF_ONE_WAY = ("quantize-streams", "quantize-by-tool")  # findings of how weights are quantized
+
 
 def make_decided(request: BuildRequest, services: BuildServices) -> Decided:
     """Pin every name but the base's, and decide by the model's headers.
@@ -134,31 +136,66 @@ def make_planned(
 def _from_cache(
     facts: Facts, plan: Plan, planning: PlannerServices, services: BuildServices
 ) -> tuple[Facts, Plan, PlannerServices, Step | None]:
-    """Return a tool's step in place of the stream where the cache has its result.
+    """Return a tool's step in place of the stream, or the other way, where the cache has that.
 
-    Nothing is read to find that out: the digests of the weights are known, or it is not looked for.
-    Only where all has to be in the cache they are read, and without its layers there the stream
-    gives way to the step, which says what is missing.  The last value is how layers that come of
-    the stream are looked up, and kept.
+    Nothing is read to find that out for the stream: the digests of the weights are known, or it is
+    not looked for.  Only where all has to be in the cache they are read, and without its layers
+    there the stream gives way to the step, which says what is missing.  A step gives way to layers
+    that the cache knows, which images alone are made of.  The last value is how layers that come
+    of the stream are looked up, and kept.
     """
     quantizer = quantizer_of(plan, facts, planning)
-    tool = quantizer.alternative if quantizer is not None else None
-    if tool is None:
+    if quantizer is None:
         return facts, plan, planning, None
+    # Imported here because few plans quantize.
+    from packager.optimize.quantize.default import alternative_of
+
+    if (other := alternative_of(quantizer, facts, plan)) is None:
+        return facts, plan, planning, None
+    tool, stream = (other, quantizer) if quantizer.streams else (quantizer, other)
     is_needed = services.on_miss == "refuse"
-    pin = services.pin_files if is_needed else services.known_files
-    named = replace(facts, model=pin(facts.model))
+    named = _with_digests(facts, services.known_files)
+    if is_needed or not quantizer.streams:  # a step has the digests in its key
+        named = _with_digests(named, services.pin_files)
     step = tool.step(named, plan)
     layers = layers_step(step, plan)
 
     def is_known(one: Step | None) -> bool:
         return one is not None and one.key is not None and services.check_cache(one).state == "hit"
 
-    if not is_known(step) and (not is_needed or is_known(layers)):
-        return named, plan, planning, layers
-    left = tuple(one for one in plan.findings if one.code != "quantize-streams")
-    chosen = replace(planning, quantizer=tool)
-    return facts, replace(plan, findings=left), chosen, layers
+    if is_known(step):
+        streams = False
+    elif quantizer.streams:
+        streams = not is_needed or is_known(layers)
+    else:
+        streams = services.takes_layers and services.outputs == "images" and is_known(layers)
+    if streams == quantizer.streams:
+        return (named if streams else facts), plan, planning, layers
+    left = tuple(one for one in plan.findings if one.code not in _OF_ONE_WAY)
+    chosen = replace(planning, quantizer=stream if streams else tool)
+    return (named if streams else facts), replace(plan, findings=left), chosen, layers
+
+
+def _with_digests(facts: Facts, pin: Callable[[ModelFiles], ModelFiles]) -> Facts:
+    """Return the model with the digests of what keys list: of its files, or those they become of.
+
+    What is computed is not hashed for a key.
+    """
+    model = facts.model
+    if model.conversion is None or not model.conversion.source:
+        return replace(facts, model=pin(model))
+    source = model.conversion.source
+    others = tuple(file for file in model.files if file.role != "weights")
+    pinned = pin(replace(model, files=(*source, *others))).files
+    known = dict(zip(others, pinned[len(source) :], strict=True))
+    return replace(
+        facts,
+        model=replace(
+            model,
+            files=tuple(known.get(file, file) for file in model.files),
+            conversion=replace(model.conversion, source=pinned[: len(source)]),
+        ),
+    )
 
 
 def _confirm(plan: Plan, known: Facts, facts: Facts, planning: PlannerServices) -> Plan:
@@ -304,7 +341,8 @@ def _with_tools(
     quantizer = planning.quantizer
     building = {quantizer.tool: build_for(placed.gpus)} if quantizer else {}
     tools = {name: services.executor.find_tool(name, building.get(name, "cpu")) for name in names}
-    return replace(placed, model=services.pin_files(facts.model), tools=tools), found
+    named = _with_digests(placed, services.pin_files)
+    return replace(named, model=services.pin_files(named.model), tools=tools), found
 
 
 def _with_gpus(

@@ -56,6 +56,8 @@ class BuildServices(StepServices):
     # Layers of weights that were quantized in the stream: what is known of them, in place of
     # reading, and what a build tells of its own.
     find_layers: Callable[[Step, ImageSpec], ImageSpec] = lambda _, image: image
+    have_layers: Callable[[ImageSpec], bool] = lambda _: False  # the outputs, all that are computed
+    takes_layers: bool = True  # whether a tool's step may give way to layers that are known
     keep_layers: Callable[[Step, Written], None] = lambda _step, _: None
     find_quantizer: Callable[[str | None], Quantizer | None]
     find_compilers: Callable[[str | None], Mapping[str, Compiler]]  # that may be meant

@@ -10,7 +10,7 @@ from packager.core.recipe import CacheStatus, Step
 from packager.optimize.steps.services import RunStep
 from packager.pipeline.planning.recipe import quantizer_of
 from packager.pipeline.services import BuildServices
-from packager.pipeline.stages import Finished, Planned
+from packager.pipeline.stages import Assembled, Finished, Planned
 
 LAYERS = "layers"  # the name of that look-up
 
@@ -58,3 +58,13 @@ def with_known_layers(image: ImageSpec, planned: Planned, services: BuildService
     if planned.layers is None or not any(layer.blob.is_computed for layer in image.layers):
         return image
     return services.find_layers(planned.layers, image)
+
+
+def lacks_layers(assembled: Assembled, services: BuildServices) -> bool:
+    """Return whether layers that took a tool's place would have to be computed."""
+    planned = assembled.planned
+    asked = services.find_quantizer(planned.facts.request.quantizing)
+    if not streams(planned) or asked is None:
+        return False
+    by_tool = not asked.for_plan(planned.facts, planned.plan).streams
+    return by_tool and not services.have_layers(assembled.image)

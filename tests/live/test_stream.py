@@ -28,7 +28,12 @@ pytestmark = [pytest.mark.live, pytest.mark.timeout(7200)]
 
 LONG = os.environ.get("PACKAGER_SERVE") == "all"
 CORPUS = tomllib.loads((Path(__file__).parent / "corpus/quantize_matrix.toml").read_text())
-METHODS = ("fp8", "int8", "rtn,group=32", "rtn,group=32,asymmetric", "nvfp4", "mxfp4", "mxfp8")
+INNER = r"re:.*\.(mlp|mixer|block_sparse_moe|feed_forward|ffn)\..*"
+MIXED = (f"fp8 {INNER}=nvfp4", rf"none re:.*layers\.0\..*=int8 {INNER}=rtn,group=32")
+METHODS = (
+    "fp8", "int8", "rtn,group=32", "rtn,group=32,asymmetric", "rtn,group=32,w8a16", "nvfp4",
+    "mxfp4", "mxfp8", *MIXED,
+)  # fmt: skip
 LARGE = ("fp8,block", "w4afp8")  # for matrices of 128 inputs and more
 BLACKWELL = "ml.p6-b200.48xlarge"  # where activations are rounded, too
 # Dense, with experts, fused, with latent attention, with linear attention, Mamba-2, that sees.
@@ -42,7 +47,7 @@ ALL = tuple(
     for dtype in ("", "+float16", "+float32")
 )
 PARTS = [ALL[start : start + 6] for start in range(0, len(ALL), 6)] if LONG else [FEW]
-SOME = ("fp8", "rtn,group=32,asymmetric", "nvfp4")
+SOME = ("fp8", "rtn,group=32,asymmetric", *MIXED)
 Case = tuple[str, str, str]  # a model, what is asked, where it is served
 
 
@@ -51,7 +56,10 @@ def planned(models: Path, cases: Iterable[Case]) -> list[dict[str, Any]]:
     found = []
     for name, asked, instance in cases:
         try:
-            parameters = planned_parameters(models / name, asked, instance=instance)
+            method, *layers = asked.split(" ")
+            parameters = planned_parameters(
+                models / name, method, instance=instance, layers=tuple(layers) or None
+            )
         except PlanRejected:
             continue
         label = f"{asked} {instance}"

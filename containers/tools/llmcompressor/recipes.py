@@ -12,7 +12,7 @@
 | mxfp4, mxfp8 | scheme: of compressed-tensors | rounding to an MX format |
 | w4afp8 | group_size | rounding to 4 bits, FP8 activations |
 | int8 | | rounding to 8 bits both, without data |
-| rtn | symmetric, group_size | rounding to 4 bits without data |
+| rtn | symmetric, group_size, bits: 8 for others than 4 | rounding without data |
 """
 
 from __future__ import annotations
@@ -135,5 +135,6 @@ def _scheme(asked: Mapping[str, Any]) -> QuantizationScheme:
     scheme = preset_name_to_scheme(preset, TARGETS)
     if group and scheme.weights is not None and scheme.weights.group_size is not None:
         scheme.weights.group_size = group
+        scheme.weights.num_bits = asked.get("bits", scheme.weights.num_bits)
     scheme.format = FORMATS.get(preset)
     return scheme

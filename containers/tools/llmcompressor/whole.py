@@ -127,7 +127,8 @@ def declare(
 ) -> dict[str, Any]:
     """Write `quantization_config` with the source's names, and all matrices that stay as they are.
 
-    Their order is that of the names: who has the source's headers alone can write the same.
+    Their order is that of the names, and that of groups and targets that of their texts: who has
+    the source's headers alone can write the same.
     `quantized` are the tensors of the source that were.
     """
     ignored = {one for entry in quantization.get("ignore") or () for one in _ignored(entry, names)}
@@ -135,10 +136,12 @@ def declare(
     modules = {*plain_modules(names.unread, source), *plain_modules(plain, source)}
     declared = {**quantization, "ignore": sorted(ignored | modules)}
     if isinstance(groups := quantization.get("config_groups"), Mapping):
-        declared["config_groups"] = {
-            key: {**group, "targets": [_renamed(one, names) for one in group.get("targets", ())]}
-            for key, group in groups.items()
-        }
+        found = [
+            {**group, "targets": sorted(_renamed(one, names) for one in group.get("targets", ()))}
+            for group in groups.values()
+        ]
+        ordered = enumerate(sorted(found, key=lambda group: group["targets"]))
+        declared["config_groups"] = {f"group_{number}": group for number, group in ordered}
     return declared
 
 

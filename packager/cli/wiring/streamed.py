@@ -37,8 +37,19 @@ def with_streamed_layers(
         find_layers=lambda step, image: (
             image if verify else _find(step, image, artifacts(), clients)
         ),
+        have_layers=lambda image: all(_is_there(layer, sinks) for layer in image.layers),
         keep_layers=lambda step, written: _keep(step, written, artifacts(), sinks),
     )
+
+
+def _is_there(layer: Layer, sinks: Sequence[ImageSink]) -> bool:
+    """Return whether nothing of a layer has to be computed."""
+    from packager.images.writers import all_have
+
+    if not layer.blob.is_computed:
+        return True
+    twin = layer.twin is None or _is_there(layer.twin, sinks)
+    return bool(layer.kept) and twin and all_have(layer, layer.kept, sinks)
 
 
 def _find(step: Step, image: ImageSpec, cache: ArtifactCache | None, clients: Clients) -> ImageSpec:

@@ -47,9 +47,10 @@ PEAKS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "W4AFP8": ("fp8", "bf16"),
     }
 )
-WEIGHTS_ONLY = frozenset(
-    {"W4A16", "w4a16", "W8A16-FP8", "fp8_w8a16", "W8A16-INT8", "MXFP4A16", "MXFP8A16", "NVFP4A16"}
-)
+WEIGHTS_ONLY = frozenset({
+    "W4A16", "w4a16", "W8A16", "W8A16-FP8", "fp8_w8a16", "W8A16-INT8", "MXFP4A16", "MXFP8A16",
+    "NVFP4A16",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,6 +76,7 @@ class QuantizableTable:
     folds: Mapping[str, Literal["norms", "all"]]  # method → what scales move out of
     rows: Mapping[str, QuantizableRow]
     streams: frozenset[str]  # architectures that are quantized while they are read
+    streams_mixed: frozenset[str]  # those of which parts may have schemes of their own then
     experts_apart: Mapping[str, Mapping[str, str]]  # engine → architecture → since which version
 
 
@@ -227,6 +228,7 @@ def read_table() -> QuantizableTable:
             for name, row in told["architectures"].items()
         },
         streams=frozenset(told["streams"]),
+        streams_mixed=frozenset(told["streams"]) - frozenset(told["streams_whole"]),
         experts_apart=MappingProxyType(told["experts_apart"]),
     )
 

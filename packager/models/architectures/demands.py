@@ -80,12 +80,13 @@ WRITTEN = {
 }
 
 
-# Formats of compressed-tensors by the beginning of a scheme's name; 4-bit integers have the other.
+# Formats of compressed-tensors by the beginning of a scheme's name; other integers are packed.
 FORMATS = {
     "NVFP4": "nvfp4-pack-quantized",
     "MXFP4": "mxfp4-pack-quantized",
     "MXFP8": "mxfp8-quantized",
     "W8A8-FP8": "float-quantized",
+    "W8A8-INT8": "int-quantized",
     "W8A16-FP8": "float-quantized",
 }
 

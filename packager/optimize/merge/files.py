@@ -35,7 +35,8 @@ def merged_files(model: ModelFiles, adapter: Adapter, read_header: ReadHeader) -
         else file
         for file in model.files
     )
-    return replace(model, files=files)
+    conversion = model.conversion and replace(model.conversion, source=())
+    return replace(model, files=files, conversion=conversion)
 
 
 def merge_seconds(model: ModelFiles, adapter: Adapter) -> float:

@@ -20,7 +20,16 @@ from packager.core.techniques import Scheme
 from packager.optimize.quantize.llmcompressor import LlmCompressorQuantizer
 from packager.optimize.quantize.llmcompressor_options import TOOL, needs_data
 from packager.optimize.quantize.stream.quantizer import StreamQuantizer
-from packager.optimize.quantize.stream.same import METHODS, why_not
+from packager.optimize.quantize.stream.same import METHODS, why_not, why_not_described
+
+
+def alternative_of(quantizer: Quantizer, facts: Facts, plan: Plan) -> Quantizer | None:
+    """Return who makes the same files of a plan otherwise: the tool, or the stream."""
+    if isinstance(quantizer, StreamQuantizer):
+        return LlmCompressorQuantizer()
+    if isinstance(quantizer, LlmCompressorQuantizer) and why_not_described(facts, plan) is None:
+        return StreamQuantizer()
+    return None
 
 
 class DefaultQuantizer(Quantizer):

@@ -8,7 +8,8 @@ without loss (docs/decisions/0006-awq-format.md).
 |---|---|
 | awq | `symmetric`, `asymmetric` (usual), `group=N` (128) |
 | autoround | `group=N` (128), `iters=N` (200) |
-| gptq, rtn | `symmetric` (usual), `asymmetric`, `group=N` (128) |
+| gptq | `symmetric` (usual), `asymmetric`, `group=N` (128) |
+| rtn | the same, and `w8a16` |
 | fp8 | `dynamic` (usual), `static`, `block`, `kv` |
 | smoothquant | `strength=X` (0.8), `gptq` |
 | nvfp4 | `w4a4` |
@@ -39,6 +40,7 @@ from packager.optimize.quantize.llmcompressor_memory import estimate_needs, gpu_
 from packager.optimize.quantize.llmcompressor_options import (
     ASYMMETRIC,
     CACHE,
+    EIGHT_BITS,
     ITERATIONS,
     MXFP4,
     MXFP4A16,
@@ -84,7 +86,7 @@ class LlmCompressorQuantizer(Quantizer):
         "smoothquant": (W8A8_INT8,),
         "kv": (CACHE,),
         "nvfp4": (NVFP4, NVFP4_W4A4),
-        "rtn": (SYMMETRIC,),
+        "rtn": (SYMMETRIC, EIGHT_BITS),
         "mxfp4": (MXFP4, MXFP4A16),
         "mxfp8": (MXFP8, MXFP8A16),
         "w4afp8": (W4AFP8,),
@@ -96,8 +98,8 @@ class LlmCompressorQuantizer(Quantizer):
         """Yield findings for unknown options, and for options that the data rules out."""
         chosen = plan.quantization
         assert chosen is not None
-        if source := facts.model.converted_from:
-            message = f"the source holds {source}: they are converted to bfloat16 on the way"
+        if found := facts.model.conversion:
+            message = f"the source holds {found.held}: they are converted to bfloat16 on the way"
             yield Finding("note", "quantize-converts", message)
         for part in chosen.parts:
             yield from check_options(part)
@@ -262,6 +264,7 @@ def _settings(chosen: Quantization) -> dict[str, Any]:
         case "awq" | "gptq" | "rtn":
             told["group_size"] = chosen.group_size
             told["symmetric"] = is_symmetric(chosen)
+            told |= {"bits": chosen.bits} if "w8a16" in options else {}
         case "fp8":
             told["activations"] = next(
                 (name for name in ("static", "block") if name in options), "dynamic"

@@ -16,6 +16,7 @@ from packager.optimize.keys.parts import (
     ActivationQuantization,
     Calibration,
     Invocation,
+    Package,
     Precision,
     Toolchain,
     Weights,
@@ -26,6 +27,7 @@ from packager.optimize.quantize.stream.formats import ARITHMETIC
 from packager.optimize.quantize.stream.layout import LAYOUT
 from packager.optimize.quantize.stream.same import differs
 from packager.optimize.steps.configs import NO_WEIGHT
+from packager.optimize.steps.inputs import INDEX
 from packager.optimize.steps.key_parts import (
     files_by_path,
     graph_of,
@@ -34,6 +36,7 @@ from packager.optimize.steps.key_parts import (
 )
 
 MIXED = "mixed"  # in place of a method, where parts have several
+CONVERSION = "packager-conversion"  # beside the tool: what weights went through before it
 
 # Schemes whose activations are quantized while serving: type, and what shares a scale.
 _DYNAMIC: Mapping[str, tuple[str, str]] = {
@@ -58,6 +61,10 @@ def checkpoint_key(
     `files` are those that the method reads, `parameters` the worker's, `env` the variables that
     decide its results; `samples` are None where it needs no texts.
     """
+    conversion = facts.model.conversion
+    if conversion is not None and conversion.source:  # what is computed of them is not hashed
+        beside = (file for file in files if file.role != "weights" and file.path != INDEX)
+        files = (*conversion.source, *beside)
     weights = files_by_path(files)
     if weights is None:
         return None
@@ -101,9 +108,16 @@ def checkpoint_key(
 
 def _toolchain(facts: Facts, plan: Plan) -> Toolchain:
     """Return the tool with its versions; the arithmetic where whoever rounds writes the same."""
-    if differs(facts, plan) is None:
-        return rounding_toolchain(f"{ARITHMETIC}.{LAYOUT}")
-    return toolchain_of(facts.tools[TOOL])
+    equal = differs(facts, plan) is None
+    found = (
+        rounding_toolchain(f"{ARITHMETIC}.{LAYOUT}") if equal else toolchain_of(facts.tools[TOOL])
+    )
+    conversion = facts.model.conversion
+    if conversion is None:
+        return found
+    before = Package(name=CONVERSION, version=conversion.identity, digest=None)
+    packages = sorted((*found.packages, before), key=lambda one: one.name)
+    return found.model_copy(update={"packages": tuple(packages)})
 
 
 def _written(value: object) -> str:

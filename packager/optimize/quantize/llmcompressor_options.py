@@ -13,6 +13,16 @@ from packager.core.units import GIB
 SHARD_BYTES = 3 * GIB  # of files of a result
 ASYMMETRIC = Scheme(name="W4A16", needs="w4a16", word="w4a16", bits=4, group_size=128, zero_bits=4)
 SYMMETRIC = Scheme(name="W4A16", needs="w4a16", word="w4a16", bits=4, group_size=128)
+# Marlin has kernels for bytes, too; vLLM's for processors are for 4 bits alone.
+EIGHT_BITS = Scheme(
+    name="W8A16",
+    needs="w4a16",
+    word="w8a16",
+    bits=8,
+    group_size=128,
+    capabilities=(8.0, 99.0),
+    option="w8a16",
+)
 NVFP4 = Scheme(
     name="NVFP4A16", needs="w4a16", word="nvfp4a16", bits=4, group_size=16, scale_bytes=1
 )
@@ -69,7 +79,7 @@ TOOL = "llmcompressor"
 OPTIONS: Mapping[str, frozenset[str]] = {
     "awq": frozenset({"symmetric", "asymmetric", "group"}),
     "gptq": frozenset({"symmetric", "asymmetric", "group"}),
-    "rtn": frozenset({"symmetric", "asymmetric", "group"}),
+    "rtn": frozenset({"symmetric", "asymmetric", "group", "w8a16"}),
     "fp8": frozenset({"dynamic", "static", "block", "kv"}),
     "smoothquant": frozenset({"strength", "gptq"}),
     "kv": frozenset(),
@@ -82,7 +92,11 @@ OPTIONS: Mapping[str, frozenset[str]] = {
 }
 
 _WITH_VALUE = frozenset({"group", "strength", "iters"})
-_EXCLUDING = (frozenset({"symmetric", "asymmetric"}), frozenset({"dynamic", "static", "block"}))
+_EXCLUDING = (
+    frozenset({"symmetric", "asymmetric"}),
+    frozenset({"w8a16", "asymmetric"}),
+    frozenset({"dynamic", "static", "block"}),
+)
 _ROUNDED_ONLY = frozenset({"int8", "nvfp4", "mxfp4", "mxfp8", "w4afp8", "rtn"})  # need no data
 
 USUAL_GROUPS = (128, 64, 32)  # what Marlin has kernels for

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from artifact_cache import open_local
+from artifact_cache.trust import generate_key, trust_key
 from packager.optimize.keys.documents import parse_document
 from tests.support.block_checkpoints import Order, split_scales
 from tests.support.buckets import server as server
@@ -193,11 +194,7 @@ def test_what_the_stream_cannot_do_is_refused_when_planning(remote: Remote, mode
     refused = remote.run("plan", *measured, "--quantizer", "stream", status=3)
 
     assert "the method looks at texts" in static.out + static.err
-    mixed = (*place, *FP8, "--quantize-layer", "re:.*mlp.*=rtn", "--quantizer", "stream")
-    parts = remote.run("plan", *mixed, status=3)
-
     assert "what it costs is to be measured" in refused.out + refused.err
-    assert "gives parts of the model schemes of their own" in parts.out + parts.err
 
 
 def test_the_tool_does_what_the_stream_cannot_and_what_it_is_asked_to(
@@ -206,14 +203,16 @@ def test_the_tool_does_what_the_stream_cannot_and_what_it_is_asked_to(
     place = ("--model", str(model), "--instance", "local")
 
     plain = remote.run("plan", *place, *FP8)
-    mixed = remote.run("plan", *place, *FP8, "--quantize-layer", "re:.*mlp.*=rtn")
+    mixed = remote.run("plan", *place, *FP8, "--quantize-layer", "re:.*mlp.*=int8")
+    measured = remote.run("plan", *place, *FP8, "--evaluate", "default")
     asked = remote.run("plan", *place, *FP8, "--quantizer", "llmcompressor")
     nothing = remote.run("plan", *place, "--quantizer", "llmcompressor", status=2)
 
-    assert "no step: the weights are quantized while they are read" in plain.out
+    for streamed in (plain, mixed):
+        assert "no step: the weights are quantized while they are read" in streamed.out
     assert "of processor time for 10.0 MB, at most 500.0 MB of memory; < $0.01 of " in plain.out
-    assert "a tool quantizes, not the stream: the method" in mixed.out + mixed.err
-    for tools in (mixed, asked):
+    assert "a tool quantizes, not the stream: what it costs" in measured.out + measured.err
+    for tools in (measured, asked):
         assert "quantize with llmcompressor" in tools.out
     assert "quantize-by-tool" not in asked.out + asked.err
     assert "--quantizer llmcompressor has no method" in nothing.err
@@ -279,20 +278,24 @@ def tensors_in(tree: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("method", ["int8", "nvfp4", "mxfp8"])
 @pytest.mark.parametrize("order", ["first", "last"])
 def test_fp8_blocks_are_converted_on_the_way_to_another_scheme(
-    remote: Remote, hub: FakeHub, model: Path, order: Order, method: str
+    remote: Remote, hub: FakeHub, registry: FakeRegistry, model: Path, order: Order, method: str
 ) -> None:
     place = split_scales(model, remote.root / "blocks", order)
     hub.add("acme/blocks", place)
     asked = ("--quantize", method, "--instance", "ml.p5.48xlarge")
+    cached = ("hf://acme/blocks", f"{registry.host}/acme/blocks", *asked, "--cache-dir", "cache")
 
     told = remote.run("plan", "--model", "hf://acme/blocks", *asked)
-    streamed = remote.record("hf://acme/blocks", "oci:streamed", *asked)
+    streamed = remote.record(*cached)
+    again = elsewhere(remote, "other").record(*cached, "--require-cached")
     local = remote.record(str(place), "oci:local", *asked)
     plain = remote.record(str(model), "oci:plain", *asked)
     served = remote.record(str(place), "oci:served", "--quantize", "none", *asked[2:])
 
     assert "FP8 weights in blocks of 128×128: they are converted" in told.out + told.err
     assert layers_of(streamed) == layers_of(local) == layers_of(plain) != layers_of(served)
+    assert layers_of(again) == layers_of(streamed)
+    assert again["transfer"]["bytes_read"] < 20_000  # headers
     times = 2 if method == "nvfp4" else 1
     assert streamed["transfer"]["bytes_read"] < times * weight_bytes(place) + 250_000
 
@@ -344,6 +347,64 @@ def test_layers_are_copied_from_where_the_cache_says_that_they_are(
     assert "would be quantized anew" in lost.err
     assert copied["transfer"]["bytes_read"] < weight_bytes(remote.root / "upstream") * 0.6
     assert hub.sent - sent < 2 * weight_bytes(remote.root / "upstream")  # once, by the last
+
+
+def test_layers_of_the_stream_are_taken_where_a_tool_would_run(
+    remote: Remote, registry: FakeRegistry
+) -> None:
+    place, target = "hf://acme/tiny", f"{registry.host}/acme/tiny:1"
+    asked = (*FP8, "--cache-dir", str(remote.root / "cache"))
+    first = remote.record(place, target, *asked)
+    other, by_tool = elsewhere(remote, "other"), (*asked, "--quantizer", "llmcompressor")
+    planned = ("--model", place, "--instance", "local", *by_tool)
+
+    told = other.run("plan", *planned)
+    taken = other.record(place, target, *by_tool, "--require-cached")
+    explained = other.run("cache", "explain", *planned)
+    tree = other.build(place, "dir:tree", *by_tool, "--require-cached", status=8)
+    registry.blobs.clear()
+    lost = other.build(place, target, *by_tool, "--require-cached", status=8)
+
+    assert "layers with the stream: in the cache (" in told.out
+    assert (taken["steps"], layers_of(taken)) == ([], layers_of(first))
+    assert taken["transfer"]["bytes_read"] < 10_000  # headers
+    assert explained.out.startswith("layers: hit (")
+    for refused in (tree, lost):  # nothing but the tool's files would do
+        assert "step 'quantize' is not in the cache" in refused.err
+
+
+def test_entries_in_a_bucket_count_where_their_signature_does(
+    remote: Remote, bucket: Bucket, registry: FakeRegistry
+) -> None:
+    trusted = remote.root / "trusted.json"
+    trust_key(trusted, generate_key(remote.root / "ours.pem"))
+    generate_key(remote.root / "theirs.pem")
+    strict = ("--require-signed", "--trusted-keys", str(trusted))
+
+    def asked(output: str, *options: str) -> tuple[str, ...]:
+        places = ("--cache-dir", str(remote.root / output), "--cache-shared", f"{bucket.url}/c")
+        return ("hf://acme/tiny", output, *FP8, *places, *options)
+
+    ours, target = ("--signing-key", str(remote.root / "ours.pem")), f"{registry.host}/a/tiny:1"
+    first = remote.record(*asked(target, *strict, *ours))
+    taken = elsewhere(remote, "two").record(*asked("oci:two", *strict, "--require-cached"))
+    for name in bucket.names():  # somebody changes what an entry says of a layer
+        if name.startswith("c/v1/cas/"):
+            bucket.put(name, bucket.get(name).replace(b"sha256:", b"sha256:0", 1)[:-1])
+    three = elsewhere(remote, "three")
+    damaged = three.build(*asked("oci:three", *strict, "--require-cached"), status=8)
+    for name in bucket.names():  # and writes one of their own
+        if name.startswith("c/"):
+            bucket.delete(name)
+    theirs = ("--signing-key", str(remote.root / "theirs.pem"))
+    elsewhere(remote, "theirs").record(*asked("oci:four", *theirs))
+    forged = three.build(*asked("oci:five", *strict, "--require-cached"), status=8)
+    mended = three.record(*asked("oci:five", *strict))
+
+    assert layers_of(taken) == layers_of(first) == layers_of(mended)
+    assert taken["transfer"]["bytes_read"] < weight_bytes(remote.root / "upstream") * 0.6
+    assert "would be quantized anew" in damaged.err
+    assert "step 'quantize' is not in the cache" in forged.err
 
 
 def test_entries_of_streamed_layers_are_looked_at_like_all_others(remote: Remote) -> None:

@@ -7,7 +7,8 @@ Fields and their order are those of compressed-tensors 0.19 as the worker stores
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from packager.core.model import TensorInfo
@@ -23,28 +24,40 @@ _SCALES = {"nvfp4": "torch.float8_e4m3fn", "mxfp4": "torch.uint8", "mxfp8": "tor
 _FORMATS = {
     "fp8": "float-quantized",
     "int8": "int-quantized",
-    "int4": "pack-quantized",
     "nvfp4": "nvfp4-pack-quantized",
     "mxfp4": "mxfp4-pack-quantized",
     "mxfp8": "mxfp8-quantized",
 }
+_PACKED = "pack-quantized"  # integers in words of 32 bits, whatever their own size
 _FOUR_BITS = ("int4", "mxfp4", "nvfp4")
 _INTEGERS = ("int4", "int8")
 
 
-def quantization_config(chosen: Quantization, form: Format, ignore: list[str]) -> dict[str, Any]:
-    """Return the document for a model in one format."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamedGroup:
+    """Modules in one format, and what names them to readers."""
+
+    chosen: Quantization
+    form: Format
+    targets: tuple[str, ...]  # sorted
+
+
+def quantization_config(groups: Iterable[StreamedGroup], ignore: list[str]) -> dict[str, Any]:
+    """Return the document for a model, whose groups stand in the order of their targets."""
+    ordered = sorted(groups, key=lambda group: group.targets)
+    formats = {_written(group.form) for group in ordered}
     return {
         "config_groups": {
-            "group_0": {
-                "format": _FORMATS[form.kind],
-                "input_activations": _activations(chosen, form),
+            f"group_{number}": {
+                "format": _written(group.form),
+                "input_activations": _activations(group.chosen, group.form),
                 "output_activations": None,
-                "targets": ["Linear"],
-                "weights": _weights(form),
+                "targets": list(group.targets),
+                "weights": _weights(group.form),
             }
+            for number, group in enumerate(ordered)
         },
-        "format": _FORMATS[form.kind],
+        "format": formats.pop() if len(formats) == 1 else "mixed-precision",
         "global_compression_ratio": None,
         "ignore": ignore,
         "kv_cache_scheme": None,
@@ -56,7 +69,7 @@ def quantization_config(chosen: Quantization, form: Format, ignore: list[str]) -
     }
 
 
-def kept_matrices(tensors: Iterable[TensorInfo], quantized: frozenset[str]) -> list[str]:
+def kept_matrices(tensors: Iterable[TensorInfo], quantized: Collection[str]) -> list[str]:
     """Return the modules that stay as they are, in the order of their names.
 
     Readers quantize no embeddings; they would quantize a head that is the embedding, or that has
@@ -70,9 +83,15 @@ def kept_matrices(tensors: Iterable[TensorInfo], quantized: frozenset[str]) -> l
         and tensor.name not in quantized
         and not EMBEDDING.search(tensor.name)
     }
-    if not any(name.endswith(f".{HEAD}") for name in found):
+    if not any(f".{name}".endswith(f".{HEAD}.weight") for name in quantized) and not any(
+        name.endswith(f".{HEAD}") for name in found
+    ):
         found.add(HEAD)
     return sorted(found)
+
+
+def _written(form: Format) -> str:
+    return _PACKED if form.packed else _FORMATS[form.kind]
 
 
 def _weights(form: Format) -> dict[str, Any]:

@@ -42,18 +42,17 @@ class _Piece:
 
 def quantized_files(
     tensors: Sequence[SourceTensor],
-    form: Format,
-    quantized: frozenset[str],
+    quantized: Mapping[str, Format],
     fused: Mapping[str, tuple[str, ...]],
     *,
     shard_bytes: int,
 ) -> tuple[ModelFile, ...]:
     """Describe the weights and their index.
 
-    `quantized` are names of tensors; `fused` has for some of them others that share their scale.
+    `quantized` are tensors by name; `fused` has for some of them others that share their scale.
     """
     by_name = {one.info.name: one for one in tensors}
-    runs = list(_runs(_pieces(tensors, form, quantized, fused, by_name), shard_bytes))
+    runs = list(_runs(_pieces(tensors, quantized, fused, by_name), shard_bytes))
     counts = Counter(run[0].is_shared for run in runs)
     numbers: Counter[bool] = Counter()
     files: list[ModelFile] = []
@@ -72,7 +71,7 @@ def quantized_files(
 
 
 def find_unaligned(
-    tensors: Iterable[TensorInfo], form: Format, quantized: frozenset[str], shard_bytes: int
+    tensors: Iterable[TensorInfo], quantized: Mapping[str, Format], shard_bytes: int
 ) -> str:
     """Return a tensor that would not begin at a multiple of its elements' size; "" for none.
 
@@ -83,7 +82,8 @@ def find_unaligned(
         here = (tensor.file, tensor.name.endswith(SHARED) and tensor.name not in quantized)
         parts = [(tensor.shape, tensor.size)]
         if tensor.name in quantized:
-            parts = [(one.shape, one.size) for one in form.outputs(tensor.shape, tensor.dtype)]
+            outputs = quantized[tensor.name].outputs(tensor.shape, tensor.dtype)
+            parts = [(one.shape, one.size) for one in outputs]
         if here != run or end + sum(size for _, size in parts) > shard_bytes:
             run, end = here, 0
         for shape, size in parts:
@@ -96,8 +96,7 @@ def find_unaligned(
 
 def _pieces(
     tensors: Iterable[SourceTensor],
-    form: Format,
-    quantized: frozenset[str],
+    quantized: Mapping[str, Format],
     fused: Mapping[str, tuple[str, ...]],
     by_name: Mapping[str, SourceTensor],
 ) -> Iterator[_Piece]:
@@ -112,7 +111,7 @@ def _pieces(
                 sha256=tensor.sha256,
             )
             continue
-        shape = (info.shape[0], info.shape[1])
+        shape, form = (info.shape[0], info.shape[1]), quantized[info.name]
         others = [by_name[name] for name in fused.get(info.name, ())]
         is_of_one = all(other.info.file == info.file for other in others)
         maker = RoundedMatrix(

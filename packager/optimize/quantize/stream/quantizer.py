@@ -59,7 +59,7 @@ class StreamQuantizer(Quantizer):
 
     @property
     def mixable(self) -> frozenset[str]:
-        """Return the tool's: parts with schemes of their own are refused with that reason."""
+        """Return the tool's."""
         return self._worker.mixable
 
     def check(self, facts: Facts, plan: Plan) -> Iterable[Finding]:
@@ -76,7 +76,8 @@ class StreamQuantizer(Quantizer):
     def processor_s(self, facts: Facts, plan: Plan) -> float:
         """Return seconds of one processor, as measured on one kind of processor."""
         assert plan.quantization is not None
-        return _source_bytes(facts) * COSTS_NS[form_of(plan.quantization).kind] / 1e9
+        kinds = {form_of(part).kind for part in plan.quantization.parts}
+        return _source_bytes(facts) * max(COSTS_NS[kind] for kind in kinds) / 1e9
 
     def _note(self, facts: Facts, plan: Plan) -> Finding:
         message = (
@@ -85,11 +86,6 @@ class StreamQuantizer(Quantizer):
             f"{decimal(_source_bytes(facts))}, at most {decimal(MOST_BYTES)} of memory"
         )
         return Finding("note", "quantize-streams", message)
-
-    @property
-    def alternative(self) -> Quantizer:
-        """Return the tool's quantizer, whose files are the same."""
-        return self._worker
 
     def step(self, facts: Facts, plan: Plan) -> Step:
         """Raise `NotImplementedError`: there is never a step."""
@@ -101,17 +97,18 @@ class StreamQuantizer(Quantizer):
         """Return the quantized model's files; only headers are read."""
         assert plan.quantization is not None
         files = facts.model.files
-        selected = select(facts.model, left_whole(facts, plan), form_of(plan.quantization))
+        selected = select(
+            facts.model, left_whole(facts, plan), plan.quantization, plan.quantizing.layers
+        )
         weights = (file for file in files if file.role == "weights")
         found = quantized_files(
             read_tensors(weights, read_header),
-            selected.form,
             selected.quantized,
             selected.fused,
             shard_bytes=shard_bytes(plan),
         )
         ignore = kept_matrices(facts.model.tensors, selected.quantized)
-        added = quantization_config(plan.quantization, selected.form, ignore)
+        added = quantization_config(selected.groups, ignore)
         made = (*found, _config_file(facts.model.config, added), *carried_files(files))
         return tuple(sorted(made, key=lambda file: file.path))
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from packager.core.errors import ModelRefused
 from packager.core.image import Blob, Computed, Inline, Place, RemoteRange, Segment, Sources
-from packager.core.model import ModelFile, ModelFiles, TensorInfo, WeightsHeader
+from packager.core.model import Conversion, ModelFile, ModelFiles, TensorInfo, WeightsHeader
 from packager.optimize.quantize.stream.formats import ARITHMETIC, ITEM_BYTES
 from packager.optimize.stream.blocks import BLOCK_ELEMENTS, Rows, cut_rows, run_in_order
 from packager.optimize.stream.tensors import SourceTensor, read_tensors, unordered
@@ -157,7 +157,11 @@ def widened(model: ModelFiles, read_header: ReadHeader) -> ModelFiles:
         files=tuple(ordered),
         tensors=tensors,
         config=config,
-        converted_from=f"FP8 weights in blocks of {block[0]}×{block[1]}",
+        conversion=Conversion(
+            held=f"FP8 weights in blocks of {block[0]}×{block[1]}",
+            identity=f"widen {ARITHMETIC} {block[0]}x{block[1]}",
+            source=tuple(weights),
+        ),
     )
 
 

@@ -293,14 +293,14 @@ def test_what_is_quantized_in_the_stream_is_the_merged_matrix(tmp_path: Path, ki
     adapter = with_files(adapter_of(module(Q, 16, 32)), tmp_path)
     streamed = merged(model_of(shapes, tmp_path), adapter).files[0]
     whole = written(tmp_path / "whole/model.safetensors", BlobReader().read(blob_of(streamed)))
-    names = frozenset(shapes)
-    fused = {one: tuple(names - {one}) for one in names} if kind == "nvfp4" else {}
+    quantized = dict.fromkeys(shapes, form)
+    fused = {one: (*{*shapes} - {one},) for one in shapes} if kind == "nvfp4" else {}
 
     made = [
         [
             BlobReader().read(blob_of(one))
             for one in quantized_files(
-                read_tensors((file,), header_of), form, names, fused, shard_bytes=1 << 30
+                read_tensors((file,), header_of), quantized, fused, shard_bytes=1 << 30
             )
         ]
         for file in (streamed, whole)

@@ -30,7 +30,7 @@ FIRST = (
     tensor("layers.0.z.bias", (6,)),
 )
 SECOND = (tensor("layers.1.a.weight", (2, 4), "2"), tensor("lm_head.weight", (8, 4), "2"))
-QUANTIZED = frozenset({"layers.0.a.weight", "layers.1.a.weight"})
+QUANTIZED = dict.fromkeys(("layers.0.a.weight", "layers.1.a.weight"), FP8)
 
 
 def described(*, remote: bool = False, limit: int = 1 << 20) -> dict[str, ModelFile]:
@@ -47,7 +47,7 @@ def described(*, remote: bool = False, limit: int = 1 << 20) -> dict[str, ModelF
         files.append(ModelFile(path=path, role="weights", content=content))
         headers[path] = WeightsHeader(tensors=tensors, metadata={}, data_offset=100)
     read = read_tensors(reversed(files), lambda file: headers[file.path])
-    made = quantized_files(read, FP8, QUANTIZED, {}, shard_bytes=limit)
+    made = quantized_files(read, QUANTIZED, {}, shard_bytes=limit)
     return {file.path: file for file in made}
 
 
@@ -123,7 +123,7 @@ def test_layers_that_are_computed_of_one_remote_file_are_read_in_its_order() -> 
 
 def test_a_tensor_that_would_not_begin_at_a_multiple_of_its_size_is_found() -> None:
     odd = (tensor("layers.0.a.weight", (3, 3)), tensor("layers.0.b.weight", (2, 2)))
-    quantized = frozenset(one.name for one in odd)
+    quantized = dict.fromkeys((one.name for one in odd), FP8)
 
-    assert find_unaligned(FIRST, FP8, QUANTIZED, 1 << 20) == ""
-    assert find_unaligned(odd, FP8, quantized, 1 << 20) == "layers.0.a.weight"
+    assert find_unaligned(FIRST, QUANTIZED, 1 << 20) == ""
+    assert find_unaligned(odd, quantized, 1 << 20) == "layers.0.a.weight"
