@@ -5,7 +5,9 @@
 One Llama with random weights, from a directory into a registry that keeps nothing: as it is, by the
 stream with each method, and by the tool with FP8, in turn and each with nothing known before.  Then
 weights of holes, larger than memory, and one such tensor, by the stream alone.  A size of 0 leaves
-either out.  The last line of stdout is one JSON object with every figure.
+either out.  What has no size is tested beside it: by strace no weight is written to a disk, and a
+model of 405 billion parameters is planned from headers.  The last line of stdout is one JSON object
+with every figure.
 """
 
 from __future__ import annotations
@@ -14,11 +16,12 @@ import argparse
 import json
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from judging import all_at_most, verdict
+from judging import all_at_most, holds, verdict
 from measuring import Run, call, say, timed
 from servers import discarding_registry
 
@@ -26,8 +29,8 @@ HERE = Path(__file__).resolve().parent
 TINY = HERE.parent / "examples" / "tiny-llama"
 PLAIN, TOOL, FIRST = "none", "llmcompressor:fp8", "stream:fp8"
 METHODS = (
-    FIRST, "stream:fp8,block", "stream:int8", "stream:rtn", "stream:rtn,asymmetric", "stream:nvfp4",
-    "stream:mxfp4", "stream:mxfp8",
+    FIRST, "stream:fp8,block", "stream:int8", "stream:rtn", "stream:rtn,asymmetric",
+    "stream:rtn,w8a16", "stream:nvfp4", "stream:mxfp4", "stream:mxfp8", "stream:w4afp8",
 )  # fmt: skip
 TARGETS = {
     "wall_over_tool": 0.35,
@@ -38,6 +41,7 @@ TARGETS = {
     "tensor_rss_mb": 1024.0,
     "written_mb": 5.0,  # state and record; no weights
 }
+LIMITS = ("tests/live/test_stream_limits.py", "-k", "no_weights_are_written or 405_billion")
 HOLES = {"large": 8, "tensor": 1}  # and how many files they are in, each of one tensor
 WRITE = (
     "import sys; sys.path.insert(0, sys.argv.pop(1)); "
@@ -137,8 +141,16 @@ def report(arguments: argparse.Namespace, runs: dict[str, list[Run]]) -> dict[st
         "wall_s": {name: round(value, 2) for name, value in wall.items()},
         "cpu_s": {name: round(value, 2) for name, value in cpu.items()},
         **rounded,
-        **verdict(all_at_most(rounded, TARGETS)),
+        **verdict([*all_at_most(rounded, TARGETS), holds("limits", limits_hold())]),
     }
+
+
+def limits_hold() -> bool:
+    """Run the tests of what a stream writes to the disk, and plans by headers."""
+    words = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *LIMITS)
+    done = subprocess.run(words, cwd=HERE.parent, stdout=subprocess.PIPE, text=True)
+    say(done.stdout[-2000:])
+    return done.returncode == 0 and " skipped" not in done.stdout
 
 
 if __name__ == "__main__":

@@ -63,6 +63,7 @@ def fast(quantizing_fast: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> No
         pytest.param("smoothquant", INT8, marks=pytest.mark.capability("quantize")),
         pytest.param("fp8", FP8),
         pytest.param("rtn", PACKED, marks=everything),
+        pytest.param("int8", INT8, marks=everything),
         pytest.param("awq", PACKED, marks=everything),
         pytest.param("awq,symmetric", PACKED, marks=everything),
         pytest.param("gptq,asymmetric,group=64", PACKED, marks=everything),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +21,7 @@ CONFIG = {
     "activation_scheme": "dynamic",
     "weight_block_size": [BLOCK, BLOCK],
 }
+MATRIX = re.compile(r"(?:proj|proj_with_mqa|w[123])\.weight$")  # of attention, MLP and experts
 Order = Literal["first", "beside", "last"]
 
 
@@ -51,7 +53,7 @@ def _split(source: Path, place: Path, order: Order, scale: str) -> None:
     for name, told in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
         begin, end = told["data_offsets"]
         own = data[start + begin : start + end]
-        if not name.endswith("proj.weight"):
+        if not MATRIX.search(name):
             kept.append((name, told["dtype"], told["shape"], own))
             plain.append(kept[-1])
             continue
