@@ -101,7 +101,8 @@ def servers_in(commands: Iterable[ShellCommand], depth: int = 0) -> Iterator[Des
     before: ShellCommand | None = None
     for command in commands:
         lost = command.words[0].text.startswith("-") if command.words else False
-        if last is not None and before is not None and lost and before.ends_line:
+        ends = before is not None and (before.ends_line or command.ends_line)
+        if last is not None and before is not None and lost and ends:
             last = replace(last, remarks=(*last.remarks, _lost(before, command)))
             before = command
             continue
@@ -121,8 +122,10 @@ def _lost(before: ShellCommand, command: ShellCommand) -> Remark:
         "the options from here on are lost"
     )
     hint = f"end line {before.end.line} with ` {before.escape}`"
+    if not before.ends_line:
+        hint += ", without the operator that ends the command"
     edit = Edit(place=before.end, old="", new=f" {before.escape}")
-    if before.remarks:  # the fault at that line's end is reported there
+    if before.remarks or not before.ends_line:  # a fault there is reported, or it may be meant
         return Remark(first.place, Finding("error", "line-lost", message, hint))
     return Remark(first.place, Finding("error", "line-lost", message, hint), edit)
 
@@ -183,8 +186,12 @@ def _servers_of(command: ShellCommand, depth: int) -> Iterator[DescribedServer]:
     if run:
         yield from (replace(one, remarks=(*one.remarks, *remarks)) for one in run)
     elif find_start(words) is not None:
+        command_words = (*words, *_from_input(words))
         yield DescribedServer(
-            place=words[0].place, command=tuple(words), env=(*env, *_set_by(words)), remarks=remarks
+            place=words[0].place,
+            command=command_words,
+            env=(*env, *_set_by(words)),
+            remarks=remarks,
         )
     elif depth < DEEPEST:
         for server in _scripted(words, depth):
@@ -193,6 +200,13 @@ def _servers_of(command: ShellCommand, depth: int) -> Iterator[DescribedServer]:
     for text in command.inputs if depth < DEEPEST else ():
         if may_start(text.text):
             yield from servers_in(read_commands(text.text, inside(text)), depth + 1)
+
+
+def _from_input(words: Sequence[Word]) -> Iterator[Word]:
+    """Yield what stands for the words that xargs adds: only its input tells them."""
+    for word in words:
+        if word.text.rpartition("/")[2] == "xargs":
+            yield Word("$@", word.place, known=False)
 
 
 def _set_by(words: Sequence[Word]) -> Iterator[Setting]:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from packager.addons.check.dialects import CMD, POSIX, ConfigDialect, dialect_of
+from packager.addons.check.shell_functions import calls_of
 from packager.addons.check.shell_variables import ASSIGNMENT, BEHIND, ShellVariables
 from packager.addons.check.text_places import Locate, Parts
 from packager.addons.check.values import Edit, Remark, Setting, Word
@@ -89,6 +90,8 @@ def read_commands(
                 for setting in command.variables:
                     known.set(setting)
         known.chosen = {}
+    for body, within, words in calls_of(text, commands, locate):
+        commands += read_commands(body, within, parameters=words)
     return commands
 
 
@@ -153,7 +156,7 @@ class _Scanner:
                 self.position += 1
             elif not self._is_special(command):
                 command.words += self._word(command)
-        command.end = self.here()
+        command.end, command.ends_line = self.here(), True
         return command
 
     def _is_special(self, command: ShellCommand) -> bool:

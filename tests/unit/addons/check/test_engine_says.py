@@ -25,14 +25,17 @@ from packager.catalog.instances import find_instance
 from packager.cli.plugins.tables import FAMILIES
 from packager.engines.rules import Facts, device_facts, model_facts
 from packager.models.architectures.profile import make_profile
+from tests.support.cases import read_tables
 from tests.support.checked import messages
 from tests.support.places import DATA
 from tests.support.shapes import plain
 
+LAUNCHED = sorted((DATA / "check").glob("launched-*.jsonl"))
+LAUNCHED_WITH = ("meta-llama/Meta-Llama-3.1-8B", "ml.p5.48xlarge")
 FILES = sorted((DATA / "check").glob("verdicts-*.jsonl"))
 # Memory and weights decide these: neither is there.
 NOT_THERE = {"does-not-fit", "draft-mtp-missing", "draft-mtp-none"}
-# What layers ask first, of a row where they could not: a package of kernels was missing (`open`).
+# What layers and kernels decide, of a row where they could not be asked (`open`).
 OF_LAYERS = {"tp-not-allowed", "kv-dtype-unsupported", "dtype-unsupported", "attention-unsupported"}
 LEAST = 0.99
 
@@ -54,10 +57,14 @@ LAUNCHES = {
 
 def checked(row: dict[str, Any], target: str) -> CheckReport:
     """Check a command line for `vllm:VERSION` or `sglang:VERSION`."""
-    machine, facts = held(row["model"], row["instance"])
     line = shlex.join([*LAUNCHES[target.partition(":")[0]], *row["words"]])
+    return checked_file(f"{line}\n", target, row["model"], row["instance"])
+
+
+def checked_file(text: str, target: str, model: str, instance: str) -> CheckReport:
+    machine, facts = held(model, instance)
     return judge(
-        [read_document("a.sh", f"{line}\n".encode())],
+        [read_document("a.sh", text.encode())],
         asked=[parse_target(target)],
         facts=facts,
         planner=partial(plan_remarks, machine=machine),
@@ -90,3 +97,17 @@ def test_check_says_what_the_engine_says(file: Path) -> None:
     assert len(rows) > 250
     assert not [one for one in found if one.startswith("silent: ")]
     assert len(found) <= (1 - LEAST) * len(rows), "\n".join(found)
+
+
+@pytest.mark.parametrize("kind", ["A7", "A8", "A9"])
+@pytest.mark.parametrize("file", LAUNCHED, ids=lambda file: file.stem)
+def test_check_says_of_a_file_what_bash_and_the_engine_make_of_it(file: Path, kind: str) -> None:
+    """`scripts/launch-verdicts` ran each in bash, and the engine judged the words it was given."""
+    texts, version = read_tables(__file__, "launched")[kind], file.stem.removeprefix("launched-")
+    rows = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+    for row in (row for row in rows if row["kind"] == kind):
+        report = checked_file(texts[row["name"]], f"vllm:{version}", *LAUNCHED_WITH)
+        is_refused = row["verdict"] == "refused" or bool(row.get("dropped"))
+        is_noted = "options-unread" in {one.finding.code for one in report.remarks}
+
+        assert bool(report.count("error")) == is_refused or is_noted, row
