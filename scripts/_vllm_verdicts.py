@@ -21,7 +21,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import importlib
+import importlib.util
 import io
 import itertools
 import json
@@ -65,8 +65,11 @@ class Engine:
 
     def __init__(self, capability: tuple[int, int], memory_bytes: int) -> None:
         import _pretended_cuda
+        import _stand_ins
 
         _pretended_cuda.install(capability, memory_bytes)
+        if importlib.util.find_spec("torchvision") is None:  # models that see import it
+            sys.meta_path.append(_stand_ins.Finder(("torchvision",)))
         import vllm
         from vllm.model_executor.models import registry
 
@@ -155,6 +158,8 @@ class Engine:
         if model.runner_type != "generate" or config.cache_config is None:
             return config
         current_platform.check_if_supports_dtype(model.dtype)
+        if not getattr(model.hf_text_config, "num_attention_heads", 0):
+            return config  # states alone
         if not model.use_mla:
             split_heads(model, degree)
         text = model.hf_text_config
