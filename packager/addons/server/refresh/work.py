@@ -22,7 +22,7 @@ import urllib3
 
 from packager.addons.bench.draft_measure.servers import MeasuredServer, Opener
 from packager.addons.deploy.compose.composers import PROJECT, SERVICE
-from packager.addons.deploy.compose.documents import generation_of
+from packager.addons.deploy.compose.documents import FRONT, generation_of
 from packager.addons.deploy.compose.live import LiveCompose
 from packager.addons.server.refresh.collect import CollectedTexts, collect, group_of, rows
 from packager.addons.server.refresh.gate import GENERAL, decide
@@ -39,7 +39,8 @@ from packager.addons.server.refresh.spec import RefreshSpec
 from packager.addons.server.refresh.turn import HeadTurn
 from packager.cli.run.containers import engine_errors
 from packager.cli.serving.containers import find_image
-from packager.core.errors import NotFound, SmokeFailed, StepFailed
+from packager.core.capture.settings import VARIABLE
+from packager.core.errors import NotFound, SmokeFailed, StepFailed, UsageError
 from packager.core.files.atomic import explain_disk_errors, write_atomically
 from packager.core.probes import has_prompt, probe_request
 from packager.core.references import parse_bucket_place
@@ -208,12 +209,22 @@ class RefreshWork:
         ]
 
     def _serving(self) -> dict[str, Any]:
-        """Return the image that serves."""
+        """Return the image that serves; raise where a roll-out would end the project's capture."""
         status = self.projects.status(self.spec.name)
         if status.state == "absent" or not status.image:
             raise NotFound(
                 f"there is no project {self.spec.name!r} whose head could be renewed",
                 hint=f"packager deploy compose apply IMAGE --name {self.spec.name} --capture DIR",
+            )
+        is_kept = any(word.partition("=")[0] == "--capture" for word in self.spec.deploy)
+        fronts = (one for one in self._containers() if one.labels.get(SERVICE) == FRONT)
+        variables = [
+            word for one in fronts for word in one.attrs.get("Config", {}).get("Env") or ()
+        ]
+        if not is_kept and any(word.startswith(f"{VARIABLE}=") for word in variables):
+            raise UsageError(
+                f"project {self.spec.name!r} captures traffic, and a roll-out would end that",
+                hint="repeat in `deploy` what it was applied with, such as --capture DIR",
             )
         return {"image": status.image, "id": self._id_of(status.image)}
 
@@ -238,11 +249,13 @@ class RefreshWork:
             return None
         return figures_of(answer.data.decode(errors="replace")) if answer.status == 200 else None
 
-    def _restarts(self) -> int:
+    def _containers(self) -> list[Any]:
         filters = {"label": f"{PROJECT}={self.spec.name}"}
         with engine_errors():
-            found = self.engine.containers.list(all=True, filters=filters, ignore_removed=True)
-        servers = (one for one in found if generation_of(one.labels.get(SERVICE, "")))
+            return list(self.engine.containers.list(all=True, filters=filters, ignore_removed=True))
+
+    def _restarts(self) -> int:
+        servers = (one for one in self._containers() if generation_of(one.labels.get(SERVICE, "")))
         return sum(int(one.attrs.get("RestartCount") or 0) for one in servers)
 
     def _remove_left(self) -> None:

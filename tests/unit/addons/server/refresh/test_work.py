@@ -168,6 +168,18 @@ def test_too_little_traffic_asks_for_no_deployment(
     assert work.collect(tmp_path, "") == {"enough": False}
 
 
+def test_a_turn_that_would_end_the_capture_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    front = container("tiny-front-1", service="front")
+    front.attrs["Config"] = {"Env": ["PACKAGER_CAPTURE={}"]}
+    work = work_of(monkeypatch, [], containers=[front])
+    with raises_code("UsageError", match="would end that"):
+        work._serving()
+
+    kept = SPEC.model_copy(update={"deploy": ("--port", "9", "--capture=rows")})
+    object.__setattr__(work, "spec", kept)
+    assert work._serving()["image"] == "tiny:1"
+
+
 def test_without_a_deployment_there_is_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     work = work_of(monkeypatch, [])
     absent = SimpleNamespace(state="absent", image="")
