@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ from hypothesis import settings
 
 from artifact_cache import secrets
 from tests.support.commandline import Packager, packager_in
+from tests.support.processes import run_program
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = ROOT / "scripts"
@@ -282,8 +282,4 @@ def python_of(tool: str) -> Path:
 
 def run_script(name: str, *arguments: str) -> str:
     """Run one of `scripts/`, show its messages when it fails."""
-    done = subprocess.run(
-        [str(SCRIPTS / name), *arguments], capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return run_program(SCRIPTS / name, *arguments).stdout

@@ -20,9 +20,12 @@ from packager.addons.server.jobs.values import ENDED, BackgroundJob, NewJob, Sta
 from tests.faults.counters import never, tried
 from tests.faults.killing import Machine, layout_image
 from tests.faults.scale import LONG
+from tests.support.cases import read_tables
 from tests.support.commandline import TINY
 from tests.support.running_jobs import kill_all, processes_of
 from tests.support.tool_steps import OUTSIDE
+
+TABLES = read_tables(__file__)
 
 KILLS = 10
 STEP_S = 1.5
@@ -129,15 +132,10 @@ def test_a_job_that_is_killed_ten_times_is_completed_and_no_step_ended_twice(
         assert layout_image(machine.root / "out") != ""
     with never("garbage_left"):
         assert machine.garbage() == []
-    assert sorted(path.name for path in job.folder.iterdir() if path.name[0] != ".") == [
-        "1-plan.json",
-        "2-build.json",
-        "lock",
-        "log.txt",
-        "progress.json",
-        "record.json",
-        "stage.lock",
-    ]
+    assert (
+        sorted(path.name for path in job.folder.iterdir() if path.name[0] != ".")
+        == TABLES["a_job_that_is_killed_ten_times_is_completed_and_no_step_ended_twice"]
+    )
 
 
 def kill(job: BackgroundJob, *, commands: bool) -> None:

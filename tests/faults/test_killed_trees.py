@@ -19,9 +19,10 @@ from packager.core.tree_manifest import read_manifest
 from tests.faults.counters import never
 from tests.faults.killing import Machine
 from tests.faults.scale import LONG
-from tests.integration.images.trees.building import built, files_in
+from tests.integration.images.trees.building import built
 from tests.support.doubles.models import write_model
 from tests.support.doubles.s3 import Bucket, bucket_server
+from tests.support.places import files_below
 
 BUILD = ("build", "--instance", "local", "--quiet", "--format", "json")
 MANIFEST = "packager-tree.json"
@@ -54,7 +55,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
         started = time.monotonic()
         assert machine.run(*BUILD, "--model", str(model), "--output", "dir:tree") == 0, machine.err
         seconds = time.monotonic() - started
-        trees.append(files_in(machine.root / "tree"))
+        trees.append(files_below(machine.root / "tree"))
     return Models(older, newer, tuple(trees), seconds)
 
 
@@ -69,11 +70,11 @@ def test_a_directory_is_the_old_tree_or_the_new_one(
     machine.kill(seed, 0.02, models.seconds * 1.3, *new)
 
     with never("incomplete_tag"):
-        assert files_in(tmp_path / "tree") in models.trees
+        assert files_below(tmp_path / "tree") in models.trees
     with never("manual_cleanup"):
         assert machine.run(*new) == 0, machine.err
     with never("wrong_bytes"):
-        assert files_in(tmp_path / "tree") == models.trees[1]
+        assert files_below(tmp_path / "tree") == models.trees[1]
     with never("garbage_left"):
         assert list(tmp_path.glob(".tree*")) == []
         assert machine.garbage() == []

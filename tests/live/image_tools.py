@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import subprocess
 from pathlib import Path
@@ -27,15 +26,6 @@ def unpacked(image: str, place: Path) -> Path:
     """Have umoci unpack an image of a layout; return the root of its files."""
     _ran("umoci", "unpack", "--image", image, str(place))
     return place / "rootfs"
-
-
-def sha256_below(directory: Path) -> dict[str, str]:
-    """Return the digest of each file, by its path."""
-    return {
-        str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in directory.rglob("*")
-        if path.is_file()
-    }
 
 
 def _ran(program: str, *words: str) -> str:

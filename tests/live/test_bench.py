@@ -23,16 +23,17 @@ LOCAL = ("--model", str(TINY), "--instance", "local")
 def test_an_image_is_measured_and_its_plan_predicts_the_loads_within_the_new_band(
     packager: Packager, engine: str, serving_base: str, tmp_path: Path
 ) -> None:
-    built = packager(*("build", *LOCAL, "--base", serving_base, "-q", "--output", f"docker:{NAME}"))
-    assert built.status == 0, built.err
+    packager(
+        *("build", *LOCAL, "--base", serving_base, "-q", "--output", f"docker:{NAME}"), status=0
+    )
 
-    done = packager(
+    packager(
         *("bench", f"docker:{NAME}", "--concurrency", "1,2,4", "--requests", "8"),
         *("--workload", "64:24", "--usd-per-hour", "0.2", "--output", "bench.json"),
         *("--timeout", "900", *small_model_words(), *cap_words()),
+        status=0,
     )
 
-    assert done.status == 0, done.err
     (variant,) = json.loads((tmp_path / "bench.json").read_text())["variants"]
     setup = variant["setup"]
     assert (setup["instance"], setup["draft"], setup["tp_degree"]) == ("local", "none", 1)
@@ -48,10 +49,10 @@ def test_an_image_is_measured_and_its_plan_predicts_the_loads_within_the_new_ban
     assert "measured   " in inspected.out
 
     planned = packager(
-        *("plan", *LOCAL, "--workload", "64:24", "--measured", "bench.json", "--format", "json")
+        *("plan", *LOCAL, "--workload", "64:24", "--measured", "bench.json", "--format", "json"),
+        status=0,
     )
 
-    assert planned.status == 0, planned.err
     told = json.loads(planned.out)["predicted"]
     by_load = {point["concurrency"]: point for point in told["points"]}
     for load in variant["loads"]:
@@ -59,12 +60,12 @@ def test_an_image_is_measured_and_its_plan_predicts_the_loads_within_the_new_ban
         point = by_load[load["concurrency"]]
         assert abs(tpot_s / point["tpot_s"] - 1) <= told["error_band"]
 
-    started = packager(
+    packager(
         *("bench", f"docker:{NAME}", "--startup", "--rounds", "1", "--output", "startup.json"),
         *("--timeout", "900", *small_model_words(), *cap_words()),
+        status=0,
     )
 
-    assert started.status == 0, started.err
     (cold,) = json.loads((tmp_path / "startup.json").read_text())["startups"]
     (start,) = cold["starts"]
     assert [*start["phases"]] == [
@@ -73,8 +74,7 @@ def test_an_image_is_measured_and_its_plan_predicts_the_loads_within_the_new_ban
     assert start["untold_s"] < 0.5
     assert sum(start["phases"].values()) == pytest.approx(start["seconds"], abs=1.0)
     assert cold["predicted"]["is_base_guessed"] is False  # of its record, with the base's layers
-    planned = packager("plan", *LOCAL, "--measured", "startup.json", "--format", "json")
-    assert planned.status == 0, planned.err
+    planned = packager("plan", *LOCAL, "--measured", "startup.json", "--format", "json", status=0)
     nodes = json.loads(planned.out)["startup"]["nodes"]
     assert nodes[-1]["node"] == "as measured"
     assert {phase["name"]: phase for phase in nodes[0]["phases"]}["import"]["basis"] == "measured"

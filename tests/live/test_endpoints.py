@@ -17,9 +17,12 @@ from packager.addons.server.endpoints.containers import OWNER_LABEL
 from tests.live.api_server import ApiServer, api_server
 from tests.live.tiny_images import commit_files
 from tests.live.waiting import wait_until
+from tests.support.cases import read_tables
 from tests.support.doubles.s3 import Bucket, bucket_server
 from tests.support.places import ROOT
 from tests.support.serve_services import config_body, model_body
+
+TABLES = read_tables(__file__)
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
 
@@ -117,11 +120,7 @@ def test_traffic_is_captured_while_a_canary_takes_its_share(api: ApiServer, buck
         "CaptureOptions": [{"CaptureMode": "InputAndOutput"}],
         "CaptureContentTypeHeader": {"JsonContentTypes": ["application/json"]},
     }
-    routing = {
-        "Type": "CANARY",
-        "WaitIntervalInSeconds": 5,
-        "CanarySize": {"Type": "CAPACITY_PERCENT", "Value": 50},
-    }
+    routing = TABLES["routing"]
     for name in ("one", "two"):
         client.create_model(**model_body(name, IMAGE))
         client.create_endpoint_config(**config_body(name, DataCaptureConfig=capture))
@@ -222,11 +221,7 @@ def test_model_data_are_where_a_container_looks_for_them(api: ApiServer, bucket:
     wait(api, "one")
 
     seen = ask(api, "one")
-    assert seen["files"] == {
-        "additional-model-data-sources/draft_model/config.json": "d",
-        "model/config.json": "{}",
-        "model/sub/weights.bin": "w",
-    }
+    assert seen["files"] == TABLES["model_data_are_where_a_container_looks_for_them"]
     mounts = containers_of("one")[0].attrs["Mounts"]
     assert [mount["RW"] for mount in mounts] == [False, False]
 

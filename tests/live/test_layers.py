@@ -18,9 +18,10 @@ from packager.core.image import Blob, FileRange, Inline
 from packager.images.tar import ALIGNMENT, TarEntry, make_tar
 from tests.conftest import need
 from tests.live.building import build
-from tests.live.image_tools import sha256_below, skopeo, unpacked
+from tests.live.image_tools import skopeo, unpacked
 from tests.support.commandline import TINY, Packager
 from tests.support.image_schemas import CONFIG, INDEX, LAYOUT, MANIFEST, check_oci
+from tests.support.places import files_below, sha256_in
 from tests.support.written_layouts import WrittenLayout
 
 pytestmark = pytest.mark.live
@@ -106,7 +107,7 @@ def test_odd_files_are_the_same_for_every_reader(
 
     build(packager, "oci:out", "--output", "docker:odd:1", model=odd)
     manifest = check_documents(tmp_path / "out")
-    source = sha256_below(odd)
+    source = files_below(odd, sha256_in)
     assert {"empty.txt", "ünïcödé 模型 – é.txt", "a b/with  spaces.txt"} <= set(source)
 
     found = {}
@@ -116,7 +117,7 @@ def test_odd_files_are_the_same_for_every_reader(
     assert source.items() <= found.items(), "tarfile"
 
     root = unpacked(f"{tmp_path}/out:latest", tmp_path / "bundle")
-    assert source.items() <= sha256_below(root / MODEL).items(), "umoci"
+    assert source.items() <= files_below(root / MODEL, sha256_in).items(), "umoci"
 
     container = docker.from_env().containers.create("odd:1", command="never-started")
     try:

@@ -81,9 +81,8 @@ def test_a_model_is_built_and_answers_and_is_listed_until_it_is_stopped(
 ) -> None:
     words = ("--base", f"docker:{TINY_ENGINE}", "--detach", "--name", "it")
 
-    done = packager("run", str(TINY), *words)
+    done = packager("run", str(TINY), *words, status=0)
 
-    assert done.status == 0, done.err
     first, _, line, _, *program = done.out.splitlines()
     address = first.rpartition(" ")[2]
     assert paste(line)["choices"] == [{"message": {"content": "from a chat"}}]

@@ -99,15 +99,6 @@ class Build:
         program.chmod(0o755)
 
 
-def files_below(directory: Path) -> dict[str, bytes]:
-    """Give every file with its content."""
-    return {
-        path.relative_to(directory).as_posix(): path.read_bytes()
-        for path in sorted(directory.rglob("*"))
-        if path.is_file()
-    }
-
-
 def files_of(content: bytes) -> dict[str, bytes]:
     """Give what `Build(content)` leaves."""
     return {

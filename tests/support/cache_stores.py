@@ -10,7 +10,9 @@ from artifact_cache.entry import Entry, Writer
 from artifact_cache.files import describe, seal
 from artifact_cache.key import KeyDocument, key_of, plain
 from artifact_cache.store import Address, CacheStore, Capability, StoredEntry, address_of
-from tests.support.cache_entries import Build, files_below
+from tests.support.cache_entries import Build
+from tests.support.known import known
+from tests.support.places import files_below
 
 TENSORS = b"tensors" * 100  # what a build leaves as rank0/model.bin
 
@@ -45,9 +47,7 @@ def published(
 
 def stored(store: CacheStore, document: KeyDocument) -> StoredEntry:
     """Return an entry that is there."""
-    found = store.get(address_of(document))
-    assert found is not None
-    return found
+    return known(store.get(address_of(document)))
 
 
 def extracted(store: CacheStore, document: KeyDocument, into: Path) -> dict[str, bytes]:

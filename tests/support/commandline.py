@@ -43,6 +43,11 @@ class Done:
 Packager = Callable[..., Done]
 
 
+def printed(packager: Packager, *words: str) -> str:
+    """Return what a command prints that must succeed, without the last newline."""
+    return packager(*words, status=0).out.strip()
+
+
 def packager_in(directory: Path, *, timeout_s: float = 1000) -> Packager:
     """Return a function that runs `packager` with arguments from `directory`.
 

@@ -21,6 +21,7 @@ from packager.models.local import LocalSource
 from packager.models.reference import parse_model_reference
 from tests.support.doubles.fake_hub import FakeHub
 from tests.support.doubles.models import write_model
+from tests.support.places import files_below
 
 SHARD = "model-00002-of-00003.safetensors"
 
@@ -39,7 +40,7 @@ class Place:
 
     def publish_with(self, more: Mapping[str, bytes]) -> str:
         """Publish the directory with more files, or with others."""
-        return self.publish({**files_in(self.model), **more})
+        return self.publish({**files_below(self.model), **more})
 
     def facts(
         self, reference: str = "org/name", *, token: str | bool = "hf_right", **asked: bool
@@ -70,14 +71,6 @@ def place(tmp_path: Path) -> Iterator[Place]:
     model = write_model(tmp_path / "model", hidden_size=256, intermediate_size=512)
     with FakeHub() as hub:
         yield Place(model, hub, tmp_path / "hub-cache")
-
-
-def files_in(directory: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(directory).as_posix(): path.read_bytes()
-        for path in directory.rglob("*")
-        if path.is_file()
-    }
 
 
 def blob(found: ModelFiles, path: str) -> Path:

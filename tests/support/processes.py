@@ -18,10 +18,14 @@ def run_program(
     env: Mapping[str, str] = {},
     status: int | None = 0,
     timeout_s: float = 300,
+    alone: bool = False,
     **how: Any,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end, with our environment and more; `None`: it may end as it likes."""
-    words, whole = [str(word) for word in command], {**os.environ, **env}
+    """Run a program to its end, with our environment and more; `None`: it may end as it likes.
+
+    `alone`: without our environment.
+    """
+    words, whole = [str(word) for word in command], {**({} if alone else os.environ), **env}
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **how}
     done = subprocess.run(words, cwd=cwd, env=whole, timeout=timeout_s, check=False, **streams)
     assert status in (None, done.returncode), f"{done.stdout}{done.stderr}"

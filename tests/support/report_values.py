@@ -25,6 +25,7 @@ from packager.pipeline.report_page import plan_report, refused_report
 from packager.pipeline.report_plan import PlanPage
 from packager.pipeline.report_ranking import ranking_report
 from tests.support.headers import LLAMA_3_8B, facts_of, model_of, plan_of
+from tests.support.known import known
 from tests.support.places import DATA
 
 FIGURES = json.loads((DATA / "bench" / "quality.json").read_bytes())
@@ -36,8 +37,7 @@ def plan_on(instance: str, **asked: Any) -> Plan:
 
 
 def outlook_of(plan: Plan, *, discount: float = 0.0) -> Outlook:
-    prediction = predict_plan(plan, accelerator_of(plan.instance), WORKLOADS["questions"])
-    assert prediction is not None
+    prediction = known(predict_plan(plan, accelerator_of(plan.instance), WORKLOADS["questions"]))
     return make_outlook(plan, prediction, discount=discount)
 
 

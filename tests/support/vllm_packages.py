@@ -13,6 +13,7 @@ from typing import Any
 
 from packager.images.bases.embedded import find_built
 from tests.conftest import unavailable
+from tests.support.known import known
 from tests.support.places import ROOT
 from tests.support.unpacking import fill_once
 from tests.support.written_layouts import WrittenLayout
@@ -39,8 +40,7 @@ def unpacked_base() -> Path:
 
     The base must have been built.
     """
-    layout = find_built(BASE)
-    assert layout is not None
+    layout = known(find_built(BASE))
     layers = WrittenLayout(layout).layers[-LAYERS:]
 
     def unpack(place: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tests.support.known import known
 from tests.support.places import ROOT
 
 SERVING = ROOT / "containers" / "serving"
@@ -22,8 +23,7 @@ def load(path: Path) -> ModuleType:
     """Import the file at `path`, whatever its suffix; its neighbours can be imported by it."""
     name = "containers_" + path.stem.replace("-", "_")
     loader = SourceFileLoader(name, str(path))
-    spec = importlib.util.spec_from_loader(name, loader)
-    assert spec is not None
+    spec = known(importlib.util.spec_from_loader(name, loader))
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up
     sys.path.insert(0, str(path.parent))

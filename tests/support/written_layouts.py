@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support.known import known
+
 
 @dataclass(frozen=True, slots=True)
 class WrittenLayout:
@@ -50,7 +52,6 @@ def files_in(layers: list[Path]) -> dict[str, tuple[int, bytes]]:
         with tarfile.open(path) as archive:
             for member in archive:
                 if member.isreg():
-                    content = archive.extractfile(member)
-                    assert content is not None
+                    content = known(archive.extractfile(member))
                     found[member.name] = (member.mode, content.read())
     return found

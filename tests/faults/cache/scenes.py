@@ -15,6 +15,7 @@ from tests.faults.cache.state import path_of
 from tests.faults.cache.working import HOUR_S, OldBuild
 from tests.support.cache_entries import CHECKPOINT, NEURON, document
 from tests.support.cache_opening import LocalStore, open_local
+from tests.support.known import known
 
 PINNED = document(1)
 
@@ -49,8 +50,7 @@ def scene_for(operation: str, at: Path) -> Path:
             other = open_local(at / "other")
             other.get_or_build(CHECKPOINT, OldBuild(b"ours"), at / "built")
             (at / "scratch").mkdir()
-            found = other.store.get(address_of(CHECKPOINT))
-            assert found is not None
+            found = known(other.store.get(address_of(CHECKPOINT)))
             export_archive([found], at / "archive", at / "scratch")
     return at
 

@@ -14,8 +14,9 @@ from artifact_cache.pins import Pins
 from artifact_cache.store import address_of
 from tests.faults.cache.working import NOTHING_STAYS, OldBuild
 from tests.faults.counters import never
-from tests.support.cache_entries import CHECKPOINT, files_below, files_of
+from tests.support.cache_entries import CHECKPOINT, files_of
 from tests.support.cache_opening import LocalStore, open_local
+from tests.support.places import files_below
 
 KNOWN = (b"ours", b"theirs", b"heir")
 

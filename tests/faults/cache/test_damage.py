@@ -16,8 +16,9 @@ from tests.faults.cache.state import mend
 from tests.faults.cache.working import OldBuild
 from tests.faults.counters import never, tried
 from tests.faults.scale import LONG
-from tests.support.cache_entries import CHECKPOINT, VLLM, files_below, files_of
+from tests.support.cache_entries import CHECKPOINT, VLLM, files_of
 from tests.support.cache_opening import open_local
+from tests.support.places import files_below
 
 TARGETS = ("blob", "entry", "stamp", "stamp-and-blob")
 CASES = 500 if LONG else 15  # of each manner on each target: 300 in the short form

@@ -12,9 +12,10 @@ from tests.faults.cache.state import mend
 from tests.faults.cache.working import OldBuild
 from tests.faults.counters import never, tried
 from tests.faults.scale import some
-from tests.support.cache_entries import CHECKPOINT, files_below, files_of
+from tests.support.cache_entries import CHECKPOINT, files_of
 from tests.support.cache_opening import open_local
 from tests.support.cache_places import Mount
+from tests.support.places import files_below
 
 LARGE = b"ours" * 1024  # its build leaves 400 KiB
 

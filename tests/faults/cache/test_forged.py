@@ -21,8 +21,10 @@ from tests.faults.cache.state import path_of
 from tests.faults.cache.working import OldBuild
 from tests.faults.counters import never, tried
 from tests.faults.scale import LONG
-from tests.support.cache_entries import DOCUMENTS, document, files_below, files_of
+from tests.support.cache_entries import DOCUMENTS, document, files_of
 from tests.support.cache_opening import open_local
+from tests.support.known import known
+from tests.support.places import files_below
 
 SEEDS = 20 if LONG else 1
 REFUSALS = {"policy", "integrity", "newer"}
@@ -194,8 +196,7 @@ def test_a_forged_entry_is_refused_counted_and_replaced(site: Site, forgery: For
             assert not first.hit
             codes = [notice.code for notice in first.notices]
             assert codes == [CODES.get(forgery, *codes)]
-            stats = site.open().stats
-            assert stats is not None
+            stats = known(site.open().stats)
             assert REFUSALS & {total.event for total in stats.totals()}
             with never("manual_cleanup"):
                 assert second.hit, (wanted.kind, first.notices, second.notices)

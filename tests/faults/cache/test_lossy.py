@@ -15,8 +15,9 @@ from artifact_cache.stores.tiered import Tier, TieredStore
 from tests.faults.cache.state import mend
 from tests.faults.counters import never, tried
 from tests.faults.scale import LONG
-from tests.support.cache_entries import Build, document, files_below, files_of
+from tests.support.cache_entries import Build, document, files_of
 from tests.support.cache_opening import LocalStore
+from tests.support.places import files_below
 
 BUILDS = 200 if LONG else 30
 KEYS = 5

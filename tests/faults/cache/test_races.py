@@ -23,8 +23,9 @@ from tests.faults.cache.working import OldBuild
 from tests.faults.counters import never, tried
 from tests.faults.forking import FORKED
 from tests.faults.scale import LONG
-from tests.support.cache_entries import CHECKPOINT, Build, document, files_below, files_of
+from tests.support.cache_entries import CHECKPOINT, Build, document, files_of
 from tests.support.cache_opening import LocalStore, open_local
+from tests.support.places import files_below
 from tests.support.running_jobs import until
 
 ROUNDS = 60 if LONG else 12

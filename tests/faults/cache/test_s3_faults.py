@@ -13,9 +13,10 @@ from artifact_cache.stores.tiered import Tier, TieredStore
 from tests.faults.counters import never, tried
 from tests.faults.scale import LONG
 from tests.support.cache_buckets import PART, Place
-from tests.support.cache_entries import CHECKPOINT, Build, files_below, files_of
+from tests.support.cache_entries import CHECKPOINT, Build, files_of
 from tests.support.cache_opening import LocalStore
 from tests.support.doubles.fault_proxy import Fault, FaultProxy
+from tests.support.places import files_below
 
 ROUNDS = 200 if LONG else 8
 ACTIONS = ("reset", "drop", "flip", "truncate", "cut", "answer", "answer", "half-close")

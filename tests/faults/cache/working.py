@@ -27,9 +27,10 @@ from artifact_cache.key import KeyDocument
 from artifact_cache.pins import Pin, Pins
 from artifact_cache.store import address_of
 from artifact_cache.stores.archive import import_archive
-from tests.support.cache_entries import CHECKPOINT, Build, document, files_below, files_of
+from tests.support.cache_entries import CHECKPOINT, Build, document, files_of
 from tests.support.cache_opening import LocalStore, open_cache, open_local
 from tests.support.cache_stores import described
+from tests.support.places import files_below
 
 NOTHING_STAYS = GcPolicy(grace_s=0, partial_s=0, quarantine_s=0, failures_s=0)
 HOUR_S = 3600

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
 from pathlib import Path
 
+from tests.support.processes import run_program
 from tests.unit.artifact_cache.test_archive import archive as archive
 
 
 def test_tar_can_list_and_unpack_it(archive: bytes, tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
-    done = subprocess.run(
-        ["tar", "--extract", "--verbose", "--directory", tmp_path / "here"],
-        input=archive,
-        capture_output=True,
-        check=True,
-    )
+    words = ("tar", "--extract", "--verbose", "--directory", tmp_path / "here")
+    done = run_program(*words, input=archive, text=False)
     names = done.stdout.decode().splitlines()
     assert names[0] == "VERSION"
     assert names[1:] == sorted(names[1:])

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from artifact_cache.cache import ArtifactCache
 from artifact_cache.results import Notice
-from tests.support.cache_entries import CHECKPOINT, Build, files_below, files_of
+from tests.support.cache_entries import CHECKPOINT, Build, files_of
 from tests.support.cache_opening import open_local
+from tests.support.places import files_below
 from tests.support.processes import run_python
 from tests.unit.artifact_cache.test_cache import codes
 

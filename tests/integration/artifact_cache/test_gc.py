@@ -13,9 +13,10 @@ from artifact_cache import gc
 from artifact_cache.errors import Rejected
 from artifact_cache.gc import GcPolicy
 from artifact_cache.stores import local
-from tests.support.cache_entries import CHECKPOINT, files_below, files_of
+from tests.support.cache_entries import CHECKPOINT, files_of
 from tests.support.cache_opening import LocalStore
 from tests.support.cache_sites import DAY, HOUR, Site
+from tests.support.places import files_below
 
 
 def test_a_publisher_half_done_is_waited_for(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,10 +22,11 @@ from artifact_cache.negative import EXPIRY_S, Failures
 from artifact_cache.pins import Pin, Pins
 from artifact_cache.stats import StatsLog
 from artifact_cache.store import address_of
-from tests.support.cache_entries import Build, document, files_below, files_of
+from tests.support.cache_entries import Build, document, files_of
 from tests.support.cache_opening import LocalStore
 from tests.support.doubles.stores import ReadOnlyStore
 from tests.support.known import known
+from tests.support.places import files_below
 
 SEEDS = st.integers(0, 2)
 

@@ -19,10 +19,11 @@ from artifact_cache.errors import CacheError
 from artifact_cache.fsck import check
 from artifact_cache.gc import GcPolicy, collect
 from artifact_cache.store import address_of
-from tests.support.cache_entries import CHECKPOINT, Build, document, files_below, files_of
+from tests.support.cache_entries import CHECKPOINT, Build, document, files_of
 from tests.support.cache_opening import LocalStore, open_local
 from tests.support.cases import cases_of
 from tests.support.odd_files import ODD_FILES
+from tests.support.places import files_below
 
 cases = cases_of(__file__)
 

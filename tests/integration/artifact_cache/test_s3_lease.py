@@ -20,9 +20,10 @@ from artifact_cache.store import Address, address_of
 from artifact_cache.stores.s3_lease import S3Lease
 from artifact_cache.stores.tiered import Tier, TieredStore
 from tests.support.cache_buckets import Place
-from tests.support.cache_entries import CHECKPOINT, Build, files_below
+from tests.support.cache_entries import CHECKPOINT, Build
 from tests.support.cache_opening import LocalStore, open_local
 from tests.support.doubles.fault_proxy import Fault, FaultProxy
+from tests.support.places import files_below
 from tests.support.running_jobs import until
 
 ADDRESS = address_of(CHECKPOINT)

@@ -14,6 +14,7 @@ from packager.catalog.prices import price_of, prices
 from packager.core.errors import NotFound, Unavailable
 from tests.support.cases import cases_of
 from tests.support.doubles.http import Handler, serving
+from tests.support.known import known
 from tests.unit.catalog.test_prices import OFFER
 
 cases = cases_of(__file__)
@@ -34,9 +35,8 @@ def test_refreshed_prices_are_used_afterwards(tmp_path: Path) -> None:
     with serving(Offers, {"/offer.json": (200, OFFER.read_bytes())}) as server:
         refresh_prices("us-east-1", f"{server.url}/offer.json", tmp_path)
     refreshed = load_prices(tmp_path)
-    price = price_of(find_instance("ml.g5.12xlarge"), "us-east-1", refreshed)
+    price = known(price_of(find_instance("ml.g5.12xlarge"), "us-east-1", refreshed))
 
-    assert price is not None
     assert (price.usd_hour, price.basis, price.date) == (6.8, "offer file", "2026-11-01")
     assert price.source == "http://127.0.0.1/offer.json"
     replaced = [found for found in prices(refreshed) if found.instance == "ml.g5.12xlarge"]

@@ -135,15 +135,14 @@ def test_a_base_is_looked_at_before_anything_is_written(tmp_path: Path, packager
 
 def test_a_base_that_moved_since_the_record_is_refused(tmp_path: Path, packager: Packager) -> None:
     recorded = write_base(tmp_path / "base", "amd64", words="recorded")
-    built = packager(
+    packager(
         *("build", *MODEL, "--base", "oci:base", "--output", "oci:image"),
         *("--record", "image.json"),
+        status=0,
     )
-    assert built.status == 0, built.err
     moved = write_base(tmp_path / "base", "amd64", words="moved")
 
-    done = packager("build", "--from-record", "image.json", "--output", "oci:again")
+    done = packager("build", "--from-record", "image.json", "--output", "oci:again", status=5)
 
-    assert done.status == 5, done.err
     assert f"'oci:base' is now {moved}, the record was made with {recorded}" in done.err
     assert not (tmp_path / "again").exists()

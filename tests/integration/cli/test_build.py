@@ -92,12 +92,12 @@ def test_a_record_reproduces_its_digest_elsewhere(packager: Packager, tmp_path: 
     copy = tmp_path / "moved"
     shutil.copytree(TINY, copy)
 
-    done = packager(
+    packager(
         *("build", "--from-record", "out.record.json", "--model", str(copy)),
         *("--output", "oci:again", "--quiet"),
+        status=0,
     )
 
-    assert done.status == 0, done.err
     assert WrittenLayout(tmp_path / "again").digest == WrittenLayout(tmp_path / "out").digest
 
 
@@ -112,12 +112,12 @@ def test_a_record_of_other_weights_is_not_reproduced(packager: Packager, tmp_pat
         file.seek(-1, os.SEEK_END)
         file.write(bytes([last[0] ^ 1]))
 
-    done = packager(
+    packager(
         *("build", "--from-record", "out.record.json", "--model", str(copy)),
         *("--output", "oci:again", "--quiet"),
+        status=5,
     )
 
-    assert done.status == 5
     assert not (tmp_path / "again").exists()
 
 
@@ -125,9 +125,9 @@ def test_dry_run_shows_the_files_and_writes_nothing(packager: Packager, tmp_path
     done = packager(
         *("build", "--model", str(TINY), "--instance", "ml.g5.xlarge", "--family", "lmi"),
         *("--base", "scratch", "--dry-run"),
+        status=0,
     )
 
-    assert done.status == 0, done.err
     assert "--- /opt/packager/model/serving.properties" in done.out
     assert list(tmp_path.iterdir()) == []
 

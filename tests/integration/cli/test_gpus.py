@@ -16,6 +16,8 @@ from tests.integration.catalog.test_machine import nvidia_smi
 from tests.support.cases import cases_of, read_tables
 from tests.support.commandline import TINY
 
+TABLES = read_tables(__file__)
+
 cases = cases_of(__file__)
 
 NOWHERE = "/nowhere/at/all"
@@ -87,13 +89,7 @@ def test_a_request_file_may_say_it(field: str, refusal: str, tmp_path: Path) -> 
     assert NOWHERE not in refused.replace(str(file), "")
 
 
-GRID = """
-[defaults]
-model = "{model}"
-instance = "ml.g5.xlarge"
-quantize = "awq"
-{field}
-"""
+GRID = TABLES["grid"]
 
 
 @cases("jobs_of_a_fleet_have_the_gpus_that_their_keys_say")

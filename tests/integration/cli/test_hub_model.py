@@ -11,12 +11,15 @@ import pytest
 
 from tests.integration.optimize.drafts.test_drafts_in_builds import write_head, write_target
 from tests.support import heads
+from tests.support.cases import cases_of
 from tests.support.commandline import Packager
 from tests.support.doubles.fake_hub import FakeHub
 from tests.support.doubles.models import write_model
 from tests.support.headers import TINY
 from tests.support.published_hub import publish
 from tests.support.quantized import arriving, save
+
+cases = cases_of(__file__)
 
 
 @pytest.fixture
@@ -80,10 +83,9 @@ def test_a_plan_reads_the_map_of_a_head_where_it_is(
     hub.add("acme/head", files)
     asked = ("--draft", "eagle3:acme/head", "--instance", "g5.xlarge")
 
-    done = packager("plan", "--model", str(model), *asked, env=environment)
+    done = packager("plan", "--model", str(model), *asked, env=environment, status=3)
 
     assert "maps 1 of 1024 tokens to none of the model's 2048" in done.err
-    assert done.status == 3
     assert not list(tmp_path.glob("hf/**/*.safetensors"))
 
 
@@ -104,26 +106,17 @@ def test_a_streamed_build_reads_scales_where_they_are(
 def test_unreachable_output(
     packager: Packager, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    done = packager(
+    packager(
         *("build", "--model", "acme/tiny", "--instance", "local", "--base", "scratch"),
         *("--output", "127.0.0.1:9/tiny:1", "--quiet"),
         env=environment,
+        status=69,
     )
 
-    assert done.status == 69
     assert not list(tmp_path.glob("hf/**/*.safetensors"))
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
-        (),
-        ("--quantize", "fp8"),
-        ("--require-cached", "--quantize", "fp8"),
-        ("--max-layer-size", "2GiB"),
-    ],
-    ids=str,
-)
+@cases("a_dry_run_of_a_large_model_reads_headers")
 def test_a_dry_run_of_a_large_model_reads_headers(
     asked: tuple[str, ...], packager: Packager, environment: dict[str, str], hub: FakeHub
 ) -> None:

@@ -9,26 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases import read_tables
 from tests.support.commandline import TINY, Packager
 from tests.support.doubles.fake_hub import FakeHub
 from tests.support.doubles.models import write_model
 from tests.support.doubles.registry import FakeRegistry
 
-PROJECT = """
-[defaults]
-instance = "local"
-base = "scratch"
+TABLES = read_tables(__file__)
 
-[targets.small]
-model = "tiny"
-outputs = ["oci:small"]
-
-[targets.rounded]
-model = "tiny"
-quantize = "awq"
-calibration = "texts.jsonl"
-outputs = ["oci:rounded"]
-"""
+PROJECT = TABLES["project"]
 TEXTS = '{"text": "one text to calibrate with"}\n{"text": "and another"}\n'
 
 

@@ -22,6 +22,7 @@ from tests.conftest import unavailable
 from tests.support.cases import cases_of
 from tests.support.commandline import TINY, Packager, packager_in
 from tests.support.doubles.registry import FakeRegistry
+from tests.support.places import files_below, sha256_in
 from tests.support.written_layouts import WrittenLayout, files_in
 
 cases = cases_of(__file__)
@@ -77,14 +78,7 @@ def layers_of(layout: Path) -> list[Path]:
 
 
 def shown_at(place: Path) -> dict[str, tuple[int, str]]:
-    return {
-        str(path.relative_to(place)): (
-            path.stat().st_mode & 0o7777,
-            hashlib.sha256(path.read_bytes()).hexdigest(),
-        )
-        for path in place.rglob("*")
-        if path.is_file()
-    }
+    return files_below(place, lambda path: (path.stat().st_mode & 0o7777, sha256_in(path)))
 
 
 def test_every_mounted_file_is_its_tars(packager: Packager, layout: Path, mountable: Path) -> None:

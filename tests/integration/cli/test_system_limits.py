@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import errno
-import os
 import sqlite3
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from docker.errors import APIError
 
 from packager.cli.unforeseen import explain_unforeseen
 from tests.support.commandline import TINY
+from tests.support.processes import run_program
 
 COMMAND = f"{sys.executable} -m packager"
 BUILD = f"{COMMAND} build --model {TINY} --instance local --base scratch --output oci:out"
@@ -42,11 +41,8 @@ TUNE = f"{COMMAND} tune --model {TINY} --instance local --goal throughput "
     ],
 )
 def test_a_limit_of_the_system_is_told(line: str, status: int, reason: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        ["bash", "-c", line], cwd=tmp_path, env=os.environ, capture_output=True, text=True
-    )
+    done = run_program("bash", "-c", line, cwd=tmp_path, status=status)
 
-    assert done.returncode == status, done.stderr
     assert reason in done.stderr
 
 

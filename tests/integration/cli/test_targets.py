@@ -8,23 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cases import read_tables
 from tests.support.commandline import TINY, Packager
 from tests.support.written_layouts import WrittenLayout
 
-PROJECT = """
-[defaults]
-instance = "local"
-base = "scratch"
+TABLES = read_tables(__file__)
 
-[targets.small]
-model = "models/tiny-llama"
-outputs = ["oci:small"]
-
-[targets.named]
-model = "models/tiny-llama"
-served_name = "named"
-outputs = ["oci:named"]
-"""
+PROJECT = TABLES["project"]
 
 
 @pytest.fixture

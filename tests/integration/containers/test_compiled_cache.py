@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 from packager.catalog import machine
+from tests.support.processes import run_python
 from tests.support.workers import SERVING
 from tests.unit.containers.test_compiled_cache import compiled_cache
 
@@ -34,11 +34,9 @@ def test_the_launcher_says_what_became_of_them_and_starts_the_server(tmp_path: P
     (tmp_path / "command.json").write_text(json.dumps({"argv": command, "env": env}))
 
     def started(**given: str) -> tuple[str, str]:
-        done = subprocess.run(
-            [sys.executable, str(tmp_path / "launch.py")],
-            env={"PATH": os.environ["PATH"], **given}, capture_output=True, text=True,
-        )  # fmt: skip
-        assert done.returncode == 70  # the server ended without having been asked to
+        env = {"PATH": os.environ["PATH"], **given}
+        # 70: the server ended without having been asked to
+        done = run_python(tmp_path / "launch.py", env=env, alone=True, status=70)
         return done.stdout, done.stderr
 
     out, said = started()

@@ -18,6 +18,7 @@ import pytest
 
 from tests.conftest import need
 from tests.support.cases import cases_of
+from tests.support.processes import run_program
 from tests.support.workers import SERVING
 
 cases = cases_of(__file__)
@@ -73,13 +74,9 @@ def traced(place: Path, *words: str) -> tuple[subprocess.CompletedProcess[str], 
     """Run Python with these words; return its end, and the system calls of all its processes."""
     trace = place / "trace"
     calls = ("-f", "-e", "trace=execve,arch_prctl", "-o", str(trace))
-    done = subprocess.run(
-        [need("strace"), *calls, sys.executable, *words],
-        env={"PATH": os.environ["PATH"]},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
+    env = {"PATH": os.environ["PATH"]}
+    command = (need("strace"), *calls, sys.executable, *words)
+    done = run_program(*command, env=env, alone=True, status=None)
     return done, trace.read_text()
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.cases import cases_of
+from tests.support.cases import cases_of, read_tables
+from tests.support.processes import run_python
 from tests.support.workers import SERVING, load
+
+TABLES = read_tables(__file__)
 
 cases = cases_of(__file__)
 
@@ -79,18 +81,9 @@ def image(tmp_path: Path) -> Path:
 
 
 def run(image: Path, *python: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *python],
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join((str(image / "fake"), str(image / setup.SITE_PACKAGES))),
-            "SAID": str(image / "said"),
-            **environment,
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    path = os.pathsep.join((str(image / "fake"), str(image / setup.SITE_PACKAGES)))
+    env = {"PYTHONPATH": path, "SAID": str(image / "said"), **environment}
+    return run_python(*python, env=env, status=None)
 
 
 def test_the_command_loads_without_looking_for_garbage_and_ends_as_vllm_does(image: Path) -> None:
@@ -109,11 +102,10 @@ def test_a_server_has_its_processes_forked_from_one_with_modules(image: Path) ->
     )
 
     assert (done.returncode, done.stdout) == (3, ""), done.stderr
-    assert sorted((image / "said").read_text().splitlines()) == [
-        "vllm.entrypoints.cli.serve False",
-        "vllm.v1.engine.core False",
-        "vllm.v1.worker.cpu_worker False",
-    ]
+    assert (
+        sorted((image / "said").read_text().splitlines())
+        == TABLES["a_server_has_its_processes_forked_from_one_with_modules"]
+    )
 
 
 def test_workers_import_the_command_and_serve_nothing(image: Path) -> None:

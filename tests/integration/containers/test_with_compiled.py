@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
 import shutil
 import signal
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.processes import run_python
 from tests.support.workers import SERVING
 
 PROGRAM = SERVING / "vllm" / "with_compiled.py"
@@ -37,12 +37,7 @@ def compiled(tmp_path: Path) -> Path:
 
 
 def run(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(PROGRAM), *words],
-        env={**os.environ, **env},
-        capture_output=True,
-        text=True,
-    )
+    return run_python(PROGRAM, *words, env=env, status=None)
 
 
 def test_the_entrypoint_gets_its_arguments_and_the_files(compiled: Path) -> None:

@@ -32,6 +32,7 @@ from tests.support.cases import read_tables
 from tests.support.engine_plans import MEDUSA_V1, plan_for
 from tests.support.headers import LLAMA_3_8B
 from tests.support.places import ROOT, SCRIPTS
+from tests.support.processes import run_program
 from tests.support.vllm_packages import python_3_11, unpacked_base
 
 WORKER = ROOT / "tests" / "support" / "vllm_parser.py"
@@ -87,14 +88,8 @@ def judge(vllm: tuple[list[str], dict[str, str]]) -> Iterator[Judge]:
 @pytest.mark.live
 def test_the_shipped_options_are_the_parsers(vllm: tuple[list[str], dict[str, str]]) -> None:
     interpreter, environment = vllm
-    done = subprocess.run(
-        [*interpreter, str(SCRIPTS / "engine-options"), "vllm"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    words = (*interpreter, SCRIPTS / "engine-options", "vllm")
+    done = run_program(*words, env=environment, alone=True)
     read = json.loads(done.stdout)
 
     shipped = json.loads((ENGINES / f"vllm-{read['version']}.json").read_text(encoding="utf-8"))

@@ -30,16 +30,14 @@ def registry(request: pytest.FixtureRequest) -> Iterator[FakeRegistry]:
 
 
 def inspected(packager: Packager, image: str) -> dict[str, Any]:
-    done = packager("inspect", image, "--format", "json")
-    assert done.status == 0, done.err
+    done = packager("inspect", image, "--format", "json", status=0)
     found: dict[str, Any] = json.loads(done.out)
     return found
 
 
 def built(packager: Packager, *words: str) -> str:
     """Build an image; give its digest."""
-    done = packager(*BUILD, *words)
-    assert done.status == 0, done.err
+    done = packager(*BUILD, *words, status=0)
     return done.out.strip().rpartition("@")[2]
 
 
@@ -98,8 +96,7 @@ def test_copies_take_the_record_along(packager: Packager, registry: FakeRegistry
     digest = built(packager, "--output", "oci:out")
     with FakeRegistry() as other:
         to_registry = packager("push", "oci:out", f"{registry.host}/a:1", "--format", "json")
-        onwards = packager("copy", f"{registry.host}/a:1", f"{other.host}/b:1", "oci:back")
-        assert onwards.status == 0, onwards.err
+        packager("copy", f"{registry.host}/a:1", f"{other.host}/b:1", "oci:back", status=0)
         found = [
             inspected(packager, place)["attached_records"]
             for place in (f"{registry.host}/a:1", f"{other.host}/b:1", "oci:back")
@@ -124,8 +121,7 @@ def test_what_others_attached_travels_along_and_claims_do_not(packager: Packager
         digest = built(packager, "--output", f"{registry.host}/a:1")
         for of_type in (kind, "application/vnd.packager.claims.v1+json"):
             attach(registry, digest, b'"theirs"', of_type)
-        done = packager("copy", f"{registry.host}/a:1", f"{registry.host}/b:1", "--quiet")
-        assert done.status == 0, done.err
+        packager("copy", f"{registry.host}/a:1", f"{registry.host}/b:1", "--quiet", status=0)
 
         copied = [
             json.loads(data).get("artifactType")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,10 @@ from packager.images.registry.clients import RegistryClients
 from packager.images.registry.referrers import attach
 from packager.images.registry.upload import put_blob
 from tests.conftest import need
-from tests.support.commandline import TINY, Packager
+from tests.support.commandline import TINY, Packager, printed
 from tests.support.doubles.registry import FakeRegistry, sha256
 from tests.support.image_schemas import INDEX, check_oci
+from tests.support.processes import run_program
 from tests.support.real_registry import docker_registry
 
 BUILD = ("build", "--model", str(TINY), "--instance", "local", "--base", "scratch", "--quiet")
@@ -102,15 +102,9 @@ def hosts(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str,
         yield first.host, second.host
 
 
-def run(packager: Packager, *words: str) -> str:
-    done = packager(*words)
-    assert done.status == 0, done.err
-    return done.out
-
-
 def pushed(packager: Packager, host: str) -> tuple[Repository, str]:
-    out = run(packager, *BUILD, "--output", f"{host}/a:1")
-    return Repository(f"{host}/a"), out.strip().rpartition("@")[2]
+    out = printed(packager, *BUILD, "--output", f"{host}/a:1")
+    return Repository(f"{host}/a"), out.rpartition("@")[2]
 
 
 @pytest.mark.live
@@ -126,8 +120,8 @@ def test_signatures_of_anybody_travel_through_registries_and_layouts(
         sbom,
     ]
 
-    run(packager, "copy", f"{source.name}:1", f"{hosts[1]}/b:1", "oci:out", "--quiet")
-    run(packager, "push", "oci:out", f"{hosts[1]}/c:1", "--quiet")
+    printed(packager, "copy", f"{source.name}:1", f"{hosts[1]}/b:1", "oci:out", "--quiet")
+    printed(packager, "push", "oci:out", f"{hosts[1]}/c:1", "--quiet")
 
     for name in ("b", "c"):
         copy = Repository(f"{hosts[1]}/{name}")
@@ -141,16 +135,14 @@ def test_signatures_of_anybody_travel_through_registries_and_layouts(
              for one in entries if "artifactType" not in one}  # fmt: skip
     assert kinds[tags[0]]["kind"] == "dev.cosignproject.cosign/sigs"
     assert kinds[tags[1]]["kind"] == "dev.cosignproject.cosign/atts"
-    shown = subprocess.run(
-        [need("skopeo"), "inspect", f"oci:{tmp_path}/out:latest"], capture_output=True, check=True
-    )
+    shown = run_program(need("skopeo"), "inspect", f"oci:{tmp_path}/out:latest")
     assert json.loads(shown.stdout)["Digest"] == digest
 
 
 def test_signatures_that_are_there_stay(packager: Packager) -> None:
     with FakeRegistry() as registry:
         source, digest = pushed(packager, registry.host)
-        run(packager, "copy", f"{source.name}:1", f"{registry.host}/b:1", "--quiet")
+        printed(packager, "copy", f"{source.name}:1", f"{registry.host}/b:1", "--quiet")
         copy = Repository(f"{registry.host}/b")
         tag = source.sign(digest, ".sig", b"theirs", b"both")
         copy.sign(digest, ".sig", b"ours")
@@ -158,9 +150,9 @@ def test_signatures_that_are_there_stay(packager: Packager) -> None:
         source.sign(digest, ".sbom", b"an SBOM")
 
         for _ in range(2):
-            run(packager, "copy", f"{source.name}:1", f"{registry.host}/b:1", "--quiet")
-            run(packager, "copy", f"{registry.host}/b:1", "oci:out", "--quiet")
-        run(packager, "copy", "oci:out", f"{source.name}:2", "--quiet")
+            printed(packager, "copy", f"{source.name}:1", f"{registry.host}/b:1", "--quiet")
+            printed(packager, "copy", f"{registry.host}/b:1", "oci:out", "--quiet")
+        printed(packager, "copy", "oci:out", f"{source.name}:2", "--quiet")
 
         assert copy.payloads(tag) == [sha256(one) for one in (b"ours", b"theirs", b"both")]
         assert sorted(source.payloads(tag)) == sorted(copy.payloads(tag))
@@ -175,10 +167,10 @@ def test_an_image_that_is_replaced_takes_its_signatures_along(
         before = source.attach(digest, b'{"a":1}', BUNDLE)
         source.attach(before, b'{"b":1}', "application/vnd.example")
         source.sign(digest, ".sig", b"theirs")
-        run(packager, "copy", f"{source.name}:1", "oci:out", "oci:other", "--quiet")
-        run(packager, *BUILD, "--served-name", "second", "--output", "oci:other:2")
+        printed(packager, "copy", f"{source.name}:1", "oci:out", "oci:other", "--quiet")
+        printed(packager, *BUILD, "--served-name", "second", "--output", "oci:other:2")
 
-        run(packager, *BUILD, "--served-name", "second", "--output", "oci:out")
+        printed(packager, *BUILD, "--served-name", "second", "--output", "oci:out")
 
     only = json.loads((tmp_path / "out/index.json").read_bytes())["manifests"]
     both = json.loads((tmp_path / "other/index.json").read_bytes())["manifests"]
@@ -192,6 +184,6 @@ def test_a_view_takes_no_signatures(packager: Packager) -> None:
         source, digest = pushed(packager, registry.host)
         tag = source.sign(digest, ".sig", b"theirs")
 
-        run(packager, "copy", "--view", "weights", f"{source.name}:1", f"{registry.host}/v:1")
+        printed(packager, "copy", "--view", "weights", f"{source.name}:1", f"{registry.host}/v:1")
 
         assert not Repository(f"{registry.host}/v").has(tag)

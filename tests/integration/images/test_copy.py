@@ -55,8 +55,7 @@ class Desk:
 
 @pytest.fixture
 def desk(packager: Packager, tmp_path: Path) -> Iterator[Desk]:
-    done = packager(*BUILD, "--output", "oci:out")
-    assert done.status == 0, done.err
+    done = packager(*BUILD, "--output", "oci:out", status=0)
     with FakeRegistry() as fake:
         yield Desk(packager, fake, tmp_path / "out", done.out.strip().rpartition("@")[2])
 

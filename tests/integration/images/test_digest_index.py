@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 from packager.images.digest_index import DigestIndex, KnownDigest
 from tests.support.places import ROOT
+from tests.support.processes import run_python
 from tests.unit.images.test_digest_index import ABC, blobs_of
 
 
@@ -22,9 +20,6 @@ def test_a_killed_process_has_lost_no_note(tmp_path: Path) -> None:
         f"note(index, Blob((FileRange(path={blob.segments[0].path!r}, offset=0, length=7),)))\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    ended = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
-    )
+    run_python("-c", code, env={"PYTHONPATH": str(ROOT)}, status=-signal.SIGKILL)
 
-    assert ended.returncode == -signal.SIGKILL
     assert DigestIndex(tmp_path / "digests.sqlite").get(blob) == KnownDigest(ABC, proven=True)

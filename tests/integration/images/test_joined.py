@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 
 from packager.images.joining import BUILD_TYPE
-from tests.support.commandline import TINY, Packager
+from tests.support.cases import cases_of
+from tests.support.commandline import TINY, Packager, printed
 from tests.support.doubles.registry import FakeRegistry
 from tests.support.image_schemas import INDEX, check_oci
+
+cases = cases_of(__file__)
 
 COMMON = ("build", str(TINY), "--base", "scratch", "--compile", "off", "--quiet")
 AMD64 = ("--instance", "ml.c7i.4xlarge")
@@ -21,22 +24,16 @@ PLATFORMS = ("linux/amd64", "linux/arm64")
 MOST_SENT = 20_000  # bytes of a second platform beside its base
 
 
-def run(packager: Packager, *words: str) -> str:
-    done = packager(*words)
-    assert done.status == 0, done.err
-    return done.out.strip()
-
-
 def test_the_second_platform_sends_no_weights_and_an_index_names_both(packager: Packager) -> None:
     with FakeRegistry(referrers=True) as registry:
         name = f"{registry.host}/tiny"
-        run(packager, *COMMON, *AMD64, "--output", f"{name}:1-amd64", "--sbom", "none")
+        printed(packager, *COMMON, *AMD64, "--output", f"{name}:1-amd64", "--sbom", "none")
         more = (*COMMON, *ARM64, "--output", f"{name}:1-arm64", "--sbom", "none")
         second = packager(*more, "--format", "json").document
         joined = packager("join", f"{name}:1-arm64", f"{name}:1-amd64", "--output", f"{name}:1",
                           "--format", "json").document  # fmt: skip
         document = registry.manifests["tiny", joined["digest"]][1]
-        again = run(packager, "join", f"{name}:1", "--output", f"{name}:2", "--quiet")
+        again = printed(packager, "join", f"{name}:1", "--output", f"{name}:2", "--quiet")
         complete = registry.is_complete("tiny", "1-amd64"), registry.is_complete("tiny", "1-arm64")
 
     assert complete == (True, True)
@@ -56,27 +53,29 @@ def test_the_second_platform_sends_no_weights_and_an_index_names_both(packager: 
 def test_an_index_and_each_of_its_images_are_signed_and_verified(
     packager: Packager, tmp_path: Path
 ) -> None:
-    (tmp_path / "key.pub").write_text(run(packager, "keys", "make", "image", "--to", "key.pem"))
-    (tmp_path / "other.pub").write_text(run(packager, "keys", "make", "image", "--to", "o.pem"))
+    (tmp_path / "key.pub").write_text(printed(packager, "keys", "make", "image", "--to", "key.pem"))
+    (tmp_path / "other.pub").write_text(printed(packager, "keys", "make", "image", "--to", "o.pem"))
     key, other = ("--key", str(tmp_path / "key.pub")), ("--key", str(tmp_path / "other.pub"))
     kinds = ("--type", "signature", "--type", "sbom", "--type", "provenance")
     with FakeRegistry(referrers=True) as registry:
         places = {"layout": "oci:joined", "registry": f"{registry.host}/tiny:1"}
-        run(packager, *COMMON, *AMD64, "--output", "oci:amd64")
-        run(packager, *COMMON, *ARM64, "--output", "oci:arm64")
+        printed(packager, *COMMON, *AMD64, "--output", "oci:amd64")
+        printed(packager, *COMMON, *ARM64, "--output", "oci:arm64")
         outputs = [word for place in places.values() for word in ("--output", place)]
-        run(packager, "join", "oci:amd64", "oci:arm64", *outputs, "--sign", "key.pem", "--quiet")
+        printed(
+            packager, "join", "oci:amd64", "oci:arm64", *outputs, "--sign", "key.pem", "--quiet"
+        )
         for place in places.values():
             chosen = [("--platform", one) for one in PLATFORMS]
-            found = {run(packager, "verify", place, *key, *kinds, *one) for one in chosen}
+            found = {printed(packager, "verify", place, *key, *kinds, *one) for one in chosen}
 
             assert len(found) == 2
             assert packager("verify", place, *other).status == 65
         digest = registry.tagged("tiny", "1")
         for one in (digest, *(place.rpartition("@")[2] for place in found)):
-            run(packager, "verify", f"{registry.host}/tiny@{one}", *key)
+            printed(packager, "verify", f"{registry.host}/tiny@{one}", *key)
         for platform in PLATFORMS:
-            shown = run(packager, "sbom", places["registry"], "--platform", platform)
+            shown = printed(packager, "sbom", places["registry"], "--platform", platform)
             assert "tiny-llama" in shown
         documents = [json.loads(data) for data in registry.blobs.values() if data[:1] == b"{"]
 
@@ -86,28 +85,19 @@ def test_an_index_and_each_of_its_images_are_signed_and_verified(
     assert BUILD_TYPE in {one.get("buildDefinition", {}).get("buildType") for one in made}
 
 
-@pytest.mark.parametrize(
-    ("images", "output", "why"),
-    [
-        (("oci:amd64",), "oci:out", "an index of one image"),
-        (("oci:amd64", "oci:other"), "oci:out", "are both for linux/amd64"),
-        (("oci:amd64", "oci:arm64"), "docker:tiny:1", "holds one image, and no index"),
-        (("oci:amd64", "oci:nothing"), "oci:out", "there is no directory"),
-        (("oci:amd64", "oci:pack"), "oci:out", "is an artifact, not an image to run"),
-    ],
-)
+@cases("what_makes_no_index_is_refused")
 def test_what_makes_no_index_is_refused(
-    packager: Packager, tmp_path: Path, images: tuple[str, ...], output: str, why: str
+    packager: Packager, tmp_path: Path, images: tuple[str, ...], output: str, reason: str
 ) -> None:
-    run(packager, *COMMON, *AMD64, "--output", "oci:amd64")
-    run(packager, *COMMON, *ARM64, "--output", "oci:arm64")
-    run(packager, *COMMON, *AMD64, "--max-batch", "3", "--output", "oci:other")
-    run(packager, "copy", "--view", "modelpack", "oci:arm64", "oci:pack", "--quiet")
+    printed(packager, *COMMON, *AMD64, "--output", "oci:amd64")
+    printed(packager, *COMMON, *ARM64, "--output", "oci:arm64")
+    printed(packager, *COMMON, *AMD64, "--max-batch", "3", "--output", "oci:other")
+    printed(packager, "copy", "--view", "modelpack", "oci:arm64", "oci:pack", "--quiet")
 
     done = packager("join", *images, "--output", output)
 
     assert done.status != 0
-    assert why in done.err
+    assert reason in done.err
     assert not (tmp_path / "out").exists()
 
 
@@ -115,9 +105,9 @@ def test_what_makes_no_index_is_refused(
 def test_skopeo_takes_the_index_and_the_image_of_either_platform(
     packager: Packager, tmp_path: Path
 ) -> None:
-    run(packager, *COMMON, *AMD64, "--output", "oci:amd64", "--sbom", "none")
-    run(packager, *COMMON, *ARM64, "--output", "oci:arm64", "--sbom", "none")
-    run(packager, "join", "oci:amd64", "oci:arm64", "--output", "oci:both", "--quiet")
+    printed(packager, *COMMON, *AMD64, "--output", "oci:amd64", "--sbom", "none")
+    printed(packager, *COMMON, *ARM64, "--output", "oci:arm64", "--sbom", "none")
+    printed(packager, "join", "oci:amd64", "oci:arm64", "--output", "oci:both", "--quiet")
     keep = ("--preserve-digests", "--dest-oci-accept-uncompressed-layers")
     source = f"oci:{tmp_path}/both:latest"
 
@@ -130,5 +120,5 @@ def test_skopeo_takes_the_index_and_the_image_of_either_platform(
     blobs = (tmp_path / "both/blobs/sha256", tmp_path / "taken0/blobs/sha256")
     index = json.loads((tmp_path / "both/index.json").read_text())["manifests"][0]["digest"]
     assert (blobs[1] / index.removeprefix("sha256:")).read_bytes()
-    said = run(packager, "inspect", "oci:taken1:1", "--format", "json")
+    said = printed(packager, "inspect", "oci:taken1:1", "--format", "json")
     assert json.loads(said)["platform"] == "linux/arm64"

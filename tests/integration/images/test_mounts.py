@@ -8,7 +8,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -39,6 +38,8 @@ from tests.support import disks
 from tests.support.cases import cases_of
 from tests.support.layer_layouts import MadeLayer, gzipped, opened, plain, tar_of, write_layout
 from tests.support.made_images import blob_in
+from tests.support.places import files_below
+from tests.support.processes import run_python
 from tests.support.refusals import raises_code
 
 cases = cases_of(__file__)
@@ -143,11 +144,7 @@ def _soon(is_so: Callable[[], bool]) -> bool:
 
 
 def shown(place: Path) -> dict[str, tuple[int, bytes]]:
-    return {
-        str(path.relative_to(place)): (path.stat().st_mode & 0o7777, path.read_bytes())
-        for path in place.rglob("*")
-        if path.is_file()
-    }
+    return files_below(place, lambda path: (path.stat().st_mode & 0o7777, path.read_bytes()))
 
 
 OWN = {
@@ -513,9 +510,8 @@ def test_a_killed_mount_leaves_nothing_mounted(machine: Machine, where: str) -> 
     before = loops()
     arguments = [str(machine.layout), str(machine.root), where]
 
-    done = subprocess.run([sys.executable, "-c", KILLED, *arguments], check=False)
+    run_python("-c", KILLED, *arguments, status=-signal.SIGKILL)
 
-    assert done.returncode == -signal.SIGKILL
     assert not machine.is_mounted()
     assert _soon(lambda: loops() == before)
     machine.mount()

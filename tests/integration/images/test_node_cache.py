@@ -9,7 +9,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -32,6 +31,7 @@ from tests.conftest import need
 from tests.support import disks
 from tests.support.cases import cases_of
 from tests.support.disks import sharing_disk, used
+from tests.support.known import known
 from tests.support.layer_layouts import (
     GZIP,
     MadeLayer,
@@ -42,6 +42,7 @@ from tests.support.layer_layouts import (
     write_layout,
     zstandarded,
 )
+from tests.support.processes import run_python
 from tests.support.refusals import raises_code
 
 cases = cases_of(__file__)
@@ -240,8 +241,7 @@ class TestDamagedEntries:
 
         assert states(report) == ["kept", "kept", "made", "kept"]
         assert report.entries[2].note == "the entry that was there was damaged"
-        found = find_entry(node.entry())
-        assert found is not None
+        found = known(find_entry(node.entry()))
         assert verify_entry(found, WEIGHTS.diff_id)
 
     def test_a_shortened_entry_is_replaced_without_being_asked(self, node: Node) -> None:
@@ -443,13 +443,11 @@ def test_a_killed_run_leaves_entries_that_are_whole_and_the_next_run_the_rest(
         node.fill()
 
     arguments = [str(node.layout), str(node.cache), where]
-    done = subprocess.run([sys.executable, "-c", KILLED, *arguments], check=False)
+    run_python("-c", KILLED, *arguments, status=-signal.SIGKILL)
 
-    assert done.returncode == -signal.SIGKILL
     for layer in IMAGE:
         if node.entry(layer).exists():
-            found = find_entry(node.entry(layer))
-            assert found is not None
+            found = known(find_entry(node.entry(layer)))
             assert verify_entry(found, layer.diff_id)
     node.fill(dm_verity=True)
     assert node.files() == WITH_SIDECARS

@@ -42,6 +42,8 @@ from tests.support.doubles.hostile import HostileServer, Reply, Request, endless
 from tests.support.doubles.models import write_model
 from tests.support.doubles.s3 import Bucket
 
+TABLES = read_tables(__file__)
+
 cases = cases_of(__file__)
 
 CREDENTIALS: dict[str, str] = read_tables(__file__)["credentials"]
@@ -213,12 +215,7 @@ def test_without_boto3_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     assert "pip install 'boto3>=1.36'" in caught.value.hint
 
 
-ROW = {
-    "Key": "<Key>model/config.json</Key>",
-    "LastModified": "<LastModified>2026-01-01T00:00:00.000Z</LastModified>",
-    "ETag": "<ETag>&quot;abc&quot;</ETag>",
-    "Size": "<Size>10</Size>",
-}
+ROW = TABLES["row"]
 
 
 def listing_with(**fields: str) -> bytes:

@@ -10,8 +10,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.support.places import ROOT
+from tests.support.processes import run_python
 
 COPIED = ("packager", "artifact_cache", "templates", "containers")
 MODEL = ROOT / "examples" / "tiny-llama"
@@ -80,16 +79,7 @@ def run(place: Path, *words: str) -> str:
         "PYTHONPATH": str(place),
         "HOME": str(place / "home"),
     }
-    done = subprocess.run(
-        [sys.executable, "-m", "packager", *words],
-        cwd=place,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return run_python("-m", "packager", *words, cwd=place, env=environment, alone=True).stdout
 
 
 def plan(place: Path, *options: str) -> dict[str, Any]:

@@ -12,16 +12,15 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.support.cases import read_tables
 from tests.support.commandline import TINY
 from tests.support.places import ROOT
+from tests.support.processes import run_program
+
+TABLES = read_tables(__file__)
 
 BROKEN = "engine=Python\noption.max_model_len=4096\noption.rolling_batch=nothing\n"
-PROJECT = """
-[targets.tiny]
-model = "{model}"
-instance = "ml.g5.xlarge"
-max_batch = {batch}
-"""
+PROJECT = TABLES["project"]
 
 
 def git(repository: Path, *words: str) -> None:
@@ -52,13 +51,8 @@ def run_action(repository: Path, **given: str) -> tuple[subprocess.CompletedProc
         "GITHUB_OUTPUT": str(repository.parent / "output"),
         **{f"PACKAGER_{name.upper()}": value for name, value in given.items()},
     }
-    done = subprocess.run(
-        ["bash", str(ROOT / "scripts" / "github-action")],
-        cwd=repository,
-        env=variables,
-        capture_output=True,
-        text=True,
-    )
+    words = ("bash", ROOT / "scripts" / "github-action")
+    done = run_program(*words, cwd=repository, env=variables, alone=True, status=None)
     return done, repository.parent / "summary.md"
 
 
@@ -107,13 +101,7 @@ def test_the_actions_inputs_are_those_of_its_script() -> None:
 def test_the_hook_is_given_files_that_start_engines() -> None:
     (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
 
-    names = [
-        "models/serving.properties",
-        "Dockerfile.gpu",
-        "k8s/a.yaml",
-        "serve.sh",
-        "vllm.service",
-    ]
+    names = TABLES["the_hook_is_given_files_that_start_engines"]
     assert all(re.search(hook["files"], name) for name in names)
     assert not re.search(hook["files"], "main.py")
     assert hook["entry"].split()[:2] == ["packager", "check"]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.support.cases import cases_of
 from tests.support.places import ROOT
+from tests.support.processes import run_program
 
 cases = cases_of(__file__)
 
@@ -43,12 +42,9 @@ def make(target: str, python: Path, killed: str = "never") -> tuple[int, list[st
     place = python.parent
     log = place / "log"
     log.unlink(missing_ok=True)
-    done = subprocess.run(
-        ["make", "-C", str(ROOT), target, f"PYTHON={python}", f"VENV={place / 'venv'}"],
-        env={**os.environ, "LOG": str(log), "KILLED": killed, "MAKEFLAGS": ""},
-        capture_output=True,
-        check=False,
-    )
+    env = {"LOG": str(log), "KILLED": killed, "MAKEFLAGS": ""}
+    words = ("make", "-C", ROOT, target, f"PYTHON={python}", f"VENV={place / 'venv'}")
+    done = run_program(*words, env=env, status=None)
     lines = log.read_text().splitlines() if log.exists() else []
     return done.returncode, [line.replace(str(place), "").strip() for line in lines]
 

@@ -15,6 +15,7 @@ from packager.pipeline.elsewhere import look_elsewhere, month_words, once_words
 from packager.pipeline.rank import predict_plan
 from packager.pipeline.report_page import plan_report
 from packager.pipeline.report_plan import PlanPage, page_document
+from tests.support.known import known
 from tests.support.pages import model_like, request_of, services_with
 
 MACHINES = ("ml.g5.12xlarge", "ml.g6e.xlarge", "ml.p5.48xlarge")
@@ -30,8 +31,7 @@ def page() -> PlanPage:
     request = request_of(model, "ml.g5.12xlarge")
     planned = pipeline.plan(request, services)
     plan = planned.plan
-    prediction = predict_plan(plan, services.accelerator_of(plan.instance), plan.workload)
-    assert prediction is not None
+    prediction = known(predict_plan(plan, services.accelerator_of(plan.instance), plan.workload))
     return PlanPage(
         plan=plan,
         outlook=make_outlook(plan, prediction),
@@ -56,8 +56,7 @@ def test_the_verdict_names_the_machine_that_takes_the_load_for_less(page: PlanPa
     assert page.outlook and page.outlook.monthly and page.elsewhere
     own = month_words(page.outlook.monthly)
 
-    cheapest = page.elsewhere.cheapest
-    assert cheapest is not None
+    cheapest = known(page.elsewhere.cheapest)
     changed = f" with `{cheapest.candidate.options}`" if cheapest.candidate.options else ""
     said = f" 100,000 requests a day cost {own} a month; ml.g6e.xlarge{changed} does it for $"
     assert said in report.verdict

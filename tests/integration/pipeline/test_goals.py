@@ -17,6 +17,7 @@ from packager.estimate.performance.ranking import prices_at
 from packager.pipeline.rank import menu, predict_plan
 from tests.support.cases import cases_of, read_tables
 from tests.support.headers import GEMMA_2_2B, model_of
+from tests.support.known import known
 from tests.unit.pipeline.test_goals import MODELS, measured, planned, services_of
 
 cases = cases_of(__file__)
@@ -27,10 +28,8 @@ INSTANCES: list[str] = read_tables(__file__)["instances"]
 
 def dollars(plan: Plan, point: Point) -> float:
     services = services_of(MODELS["llama-8b"])
-    prediction = predict_plan(plan, services.accelerator_of(plan.instance), plan.workload)
-    assert prediction is not None
-    prices = prices_at(plan, prediction, point)
-    assert prices is not None
+    prediction = known(predict_plan(plan, services.accelerator_of(plan.instance), plan.workload))
+    prices = known(prices_at(plan, prediction, point))
     return prices.output
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.conftest import need, unavailable
 from tests.support.places import SCRIPTS
-from tests.support.processes import left_of
+from tests.support.processes import left_of, run_program
 
 pytestmark = [
     pytest.mark.extended,
@@ -29,14 +29,8 @@ class Script:
         self.argv, self.root = [str(SCRIPTS / name)], root
 
     def run(self, command: str, *options: str, **env: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*self.argv, command, "--root", str(self.root), *options],
-            capture_output=True,
-            text=True,
-            env={**os.environ, **env},
-            timeout=120,
-            check=False,
-        )
+        words = (*self.argv, command, "--root", self.root, *options)
+        return run_program(*words, env=env, status=None)
 
     def status(self) -> dict[str, object]:
         return json.loads(self.run("status", "--format", "json").stdout)

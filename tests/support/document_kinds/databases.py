@@ -17,6 +17,7 @@ from packager.images.seen_blobs import SeenBlobs
 from packager.images.trees.journal import TreeJournal
 from tests.support.document_kinds.kinds import DocumentKind, database
 from tests.support.job_values import new_job
+from tests.support.known import known
 
 _DIGEST = "sha256:" + "d" * 64
 _OTHER = "sha256:" + "e" * 64
@@ -36,12 +37,11 @@ def _fill_resources(path: Path) -> None:
 
 
 def _fill_blobs(path: Path) -> None:
-    known = path.parent / "blob"
-    known.write_bytes(b"blob")
-    blob = Blob(segments=(FileRange(path=str(known), offset=0, length=4, sha256="c" * 64),))
+    file = path.parent / "blob"
+    file.write_bytes(b"blob")
+    blob = Blob(segments=(FileRange(path=str(file), offset=0, length=4, sha256="c" * 64),))
     index = DigestIndex(path)
-    before = fingerprint_of(blob)
-    assert before is not None
+    before = known(fingerprint_of(blob))
     index.put(blob, _DIGEST, before, started_ns=1)
     index.put_packed(_DIGEST, "zstd", _OTHER, 5)
 

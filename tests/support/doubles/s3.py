@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import boto3
 from moto.moto_api._internal import moto_api_backend
 from moto.server import ThreadedMotoServer
+
+from tests.support.aws_clients import aws_client
 
 _RUNNING: list[ThreadedMotoServer] = []
 
@@ -50,13 +51,7 @@ class Bucket:
             "AWS_DEFAULT_REGION": "eu-west-1",
         }
         self.host = urlsplit(server).netloc
-        self.client = boto3.client(
-            "s3",
-            endpoint_url=server,
-            region_name="us-east-1",
-            aws_access_key_id="x",
-            aws_secret_access_key="x",
-        )
+        self.client = aws_client("s3", server)
         self.client.create_bucket(Bucket=self.name)
 
     def put(self, key: str, data: bytes) -> None:

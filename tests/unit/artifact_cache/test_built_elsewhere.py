@@ -11,8 +11,10 @@ from artifact_cache import PublishedElsewhere
 from artifact_cache.cache import ArtifactCache
 from artifact_cache.errors import BuildFailed, NotTaken
 from artifact_cache.stats import StatsLog
-from tests.support.cache_entries import CHECKPOINT, Build, files_below, files_of
+from tests.support.cache_entries import CHECKPOINT, Build, files_of
 from tests.support.cache_opening import open_cache
+from tests.support.known import known
+from tests.support.places import files_below
 
 
 @pytest.fixture
@@ -99,6 +101,5 @@ def test_a_failure_elsewhere_is_recorded_as_ours(tmp_path: Path, ours: ArtifactC
     with pytest.raises(BuildFailed):
         ours.get_or_build(CHECKPOINT, fails, tmp_path / "here")
 
-    failure = ours.failure(CHECKPOINT)
-    assert failure is not None
+    failure = known(ours.failure(CHECKPOINT))
     assert failure.log == "last words"

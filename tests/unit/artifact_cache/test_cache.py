@@ -14,20 +14,13 @@ from artifact_cache.key import key_of
 from artifact_cache.locks import KeyLocks
 from artifact_cache.results import CacheResult, Notice
 from artifact_cache.store import address_of
-from tests.support.cache_entries import (
-    CHECKPOINT,
-    NEURON,
-    NEWER,
-    VLLM,
-    Build,
-    document,
-    files_below,
-    files_of,
-)
+from tests.support.cache_entries import CHECKPOINT, NEURON, NEWER, VLLM, Build, document, files_of
 from tests.support.cache_opening import LocalStore, open_local
 from tests.support.cache_stores import FailingStore, damage, the_blob, the_entry
 from tests.support.cases import cases_of
 from tests.support.doubles.stores import MemoryStore, ReadOnlyStore
+from tests.support.known import known
+from tests.support.places import files_below
 
 cases = cases_of(__file__)
 
@@ -62,9 +55,8 @@ def test_the_entry_says_who_built_when_and_for_how_long(root: Path, tmp_path: Pa
         version="0.3.1",
         clock=lambda: 1795000000.9,
     )
-    entry = cache.get_or_build(CHECKPOINT, Build(), tmp_path / "a").entry
+    entry = known(cache.get_or_build(CHECKPOINT, Build(), tmp_path / "a").entry)
 
-    assert entry is not None
     assert (entry.writer.builder_id, entry.writer.version) == ("ci@org", "0.3.1")
     assert entry.built_at == 1795000000
     assert 0 <= entry.build_s < 5

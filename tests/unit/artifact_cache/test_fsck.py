@@ -14,9 +14,10 @@ from artifact_cache.files import sha256_of
 from artifact_cache.fsck import Checked, Problem
 from artifact_cache.gc import GcPolicy
 from artifact_cache.trust import Trust
-from tests.support.cache_entries import NEWER, Build, document, files_below, files_of
+from tests.support.cache_entries import NEWER, Build, document, files_of
 from tests.support.cache_sites import DAY, Site, address, key
 from tests.support.cache_stores import damage, damage_unseen, the_blob
+from tests.support.places import files_below
 
 ONE, WRONG = b"tensor1" * 100, b"TENSOR1" * 100
 

@@ -15,10 +15,11 @@ from artifact_cache.gc import GcPolicy
 from artifact_cache.pins import Pin
 from artifact_cache.stores import local
 from artifact_cache.trust import generate_key, load_signer
-from tests.support.cache_entries import NEURON, Build, document, files_below, files_of
+from tests.support.cache_entries import NEURON, Build, document, files_of
 from tests.support.cache_opening import LocalStore
 from tests.support.cache_sites import DAY, HOUR, RUTHLESS, Site, address, key
 from tests.support.cache_stores import damage, stored
+from tests.support.places import files_below
 
 MONTH = GcPolicy(max_age_s=30 * DAY)
 

@@ -13,6 +13,7 @@ from artifact_cache.key import plain
 from artifact_cache.locks import KeyLocks
 from tests.support.cache_entries import CHECKPOINT, NEURON, NEWER, VLLM, Build, document
 from tests.support.cache_sites import Site, address, key
+from tests.support.known import known
 
 
 def listed(root: Path, kind: str | None = None) -> set[str]:
@@ -36,8 +37,7 @@ def test_entries_are_listed_as_they_come_and_go(site: Site) -> None:
 
 def test_a_summary_says_what_a_list_shows(site: Site) -> None:
     labels = {"model": "tiny"}
-    entry = site.open().get_or_build(NEURON, Build(), site.work / "a", labels=labels).entry
-    assert entry is not None
+    entry = known(site.open().get_or_build(NEURON, Build(), site.work / "a", labels=labels).entry)
 
     (summary,) = Index(site.root).summaries()
 

@@ -8,6 +8,9 @@ from botocore.parsers import ResponseParserError
 from urllib3.exceptions import ProtocolError
 
 from artifact_cache.s3.failures import S3Failure, failure_of
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 
 @pytest.mark.parametrize(
@@ -35,19 +38,7 @@ def test_what_an_exception_means(error: Exception, kind: str) -> None:
     assert failure_of(error) == S3Failure(kind=kind)
 
 
-@pytest.mark.parametrize(
-    ("status", "code", "kind"),
-    [
-        (409, "ConditionalRequestConflict", "met"),
-        (412, "", "condition"),
-        (404, "NoSuchBucket", "bucket"),
-        (404, "NoSuchKey", "missing"),
-        (200, "SlowDown", "busy"),
-        (503, "", "busy"),
-        (403, "AccessDenied", "denied"),
-        (400, "InvalidArgument", "refused"),
-    ],
-)
+@cases("what_an_answer_means")
 def test_what_an_answer_means(status: int, code: str, kind: str) -> None:
     metadata = {"HTTPStatusCode": status, "HTTPHeaders": {"retry-after": "7"}}
     answer = {"Error": {"Code": code, "Message": "no"}, "ResponseMetadata": metadata}

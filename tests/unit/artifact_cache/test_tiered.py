@@ -11,7 +11,7 @@ from artifact_cache.errors import Corrupt, NewerEntry, StoreUnavailable
 from artifact_cache.locks import KeyLocks
 from artifact_cache.store import Address, Capability, StoredEntry, address_of
 from artifact_cache.stores.tiered import Tier, TieredStore
-from tests.support.cache_entries import CHECKPOINT, NEWER, VLLM, Build, files_below, files_of
+from tests.support.cache_entries import CHECKPOINT, NEWER, VLLM, Build, files_of
 from tests.support.cache_opening import LocalStore
 from tests.support.cache_stores import (
     FailingStore,
@@ -23,6 +23,7 @@ from tests.support.cache_stores import (
     the_blob,
 )
 from tests.support.doubles.stores import MemoryStore, ReadOnlyStore
+from tests.support.places import files_below
 
 ADDRESS = address_of(CHECKPOINT)
 both_policies = pytest.mark.parametrize("policy", ["write-through", "write-back"])

@@ -27,17 +27,12 @@ from artifact_cache.trust import (
     pae,
     trust_key,
 )
-from tests.support.cache_entries import (
-    CHECKPOINT,
-    DOCUMENTS,
-    Build,
-    document,
-    files_below,
-    files_of,
-)
+from tests.support.cache_entries import CHECKPOINT, DOCUMENTS, Build, document, files_of
 from tests.support.cache_opening import LocalStore, open_cache, open_local
 from tests.support.cache_stores import damage, the_blob, the_entry
 from tests.support.cases import cases_of
+from tests.support.known import known
+from tests.support.places import files_below
 
 cases = cases_of(__file__)
 
@@ -180,8 +175,7 @@ def test_a_reader_without_keys_uses_signed_entries(root: Path, tmp_path: Path, o
 def test_a_second_signature_stands_beside_the_first(
     root: Path, tmp_path: Path, ours: Keys, theirs: Keys
 ) -> None:
-    entry = strict(root, ours).get_or_build(CHECKPOINT, Build(), tmp_path / "a").entry
-    assert entry is not None
+    entry = known(strict(root, ours).get_or_build(CHECKPOINT, Build(), tmp_path / "a").entry)
 
     both = theirs.signer.sign(entry)
 

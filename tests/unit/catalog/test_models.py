@@ -9,15 +9,15 @@ from packager.catalog.models import (
 )
 from packager.core.catalog import CatalogModel
 from tests.support.cases import as_type, cases_of, read_tables
+from tests.support.known import known
 
 cases = cases_of(__file__)
 TABLES = read_tables(__file__)
 
 
 def test_a_model_is_found_by_hub_id_and_by_jumpstart_id() -> None:
-    by_hub = find_model("meta-llama/Meta-Llama-3-70B")
+    by_hub = known(find_model("meta-llama/Meta-Llama-3-70B"))
 
-    assert by_hub is not None
     assert by_hub == find_model("meta-textgeneration-llama-3-70b")
     assert by_hub == find_model("META-LLAMA/meta-llama-3-70b")
     assert (by_hub.family, by_hub.architecture) == ("LLaMA", "LlamaForCausalLM")
@@ -30,9 +30,8 @@ def test_an_unknown_model_is_none_not_a_guess() -> None:
 
 
 def test_statements_about_one_model_are_one_row() -> None:
-    mixtral = find_model("mistralai/Mixtral-8x7B-Instruct-v0.1")
+    mixtral = known(find_model("mistralai/Mixtral-8x7B-Instruct-v0.1"))
 
-    assert mixtral is not None
     assert mixtral.quantization is True
     assert "awq: ybelkada/Mixtral-8x7B-Instruct-v0.1-AWQ" in mixtral.techniques
     assert [(draft.kind, draft.reference) for draft in mixtral.drafts] == [
@@ -42,9 +41,8 @@ def test_statements_about_one_model_are_one_row() -> None:
 
 
 def test_what_a_source_leaves_blank_is_not_known() -> None:
-    phi = find_model("microsoft/phi-2")
+    phi = known(find_model("microsoft/phi-2"))
 
-    assert phi is not None
     assert (phi.quantization, phi.speculative) == (True, None)
 
 

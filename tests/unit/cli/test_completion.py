@@ -13,8 +13,10 @@ from packager.cli.completion import VARIABLE, values
 from packager.cli.completion.answer import answer, answer_to
 from packager.cli.completion.shells import Line, quoted, split_line
 from packager.cli.completion.values import BY_METAVAR, BY_NAME, BY_PLACE, KINDS
-from tests.support.cases import cases_of
+from tests.support.cases import cases_of, read_tables
 from tests.support.places import ROOT
+
+TABLES = read_tables(__file__)
 
 cases = cases_of(__file__)
 
@@ -129,13 +131,7 @@ def test_instances_have_three_spellings(place: Path) -> None:
 def test_own_rows_of_the_user_are_offered(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(place))
     (place / "packager").mkdir()
-    (place / "packager/catalog.toml").write_text(
-        '[[instance]]\nname = "our-box"\nkind = "nvidia"\ndevice_name = "L40S"\ndevices = 4\n'
-        "device_memory_gib = 45\nhost_memory_gib = 512\nvcpus = 64\ncompute_capability = 8.9\n"
-        'source = "inventory"\ndate = 2026-11-22\n[[container]]\nfamily = "vllm"\nkind = "nvidia"\n'
-        'engine = "vllm"\nengine_version = "our-9"\nversion = "our-9"\n'
-        'base = "registry.example.com/v:1"\nsource = "the team"\ndate = 2026-11-22\n'
-    )
+    (place / "packager/catalog.toml").write_text(TABLES["own_rows_of_the_user_are_offered"])
 
     assert offered("packager plan --instance our") == ["our-box "]
     assert offered("packager plan --family vllm --container-version our") == ["our-9 "]

@@ -9,13 +9,13 @@ import pytest
 
 from packager.cli.app import app
 from packager.cli.field_options import FiniteRange
+from tests.support.known import known
 
 
 def options_below(command: click.Command, context: click.Context) -> Iterator[tuple[str, str]]:
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
-            found = command.get_command(context, name)
-            assert found is not None
+            found = known(command.get_command(context, name))
             yield from options_below(found, click.Context(found, parent=context, info_name=name))
         return
     for one in command.params:

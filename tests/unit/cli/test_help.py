@@ -15,6 +15,7 @@ from packager.cli.app import FIRST, Commands, app, run
 from packager.cli.option_groups import FIRST as OPTIONS_FIRST
 from packager.cli.option_groups import GROUPS
 from tests.support.cases import read_tables
+from tests.support.known import known
 
 COMMANDS = Commands().table
 
@@ -77,8 +78,7 @@ def leaves(
         return
     context = click.Context(command)
     for name in command.list_commands(context):
-        below = command.get_command(context, name)
-        assert below is not None
+        below = known(command.get_command(context, name))
         if not below.hidden:
             yield from leaves(below, (*path, name))
 

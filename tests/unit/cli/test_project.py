@@ -10,6 +10,9 @@ import pytest
 
 from packager.cli.project import find_project, project_schema, read_project, request_schema
 from packager.core.errors import NotFound, UsageError
+from tests.support.cases import cases_of
+
+cases = cases_of(__file__)
 
 SMALL = '[defaults]\ninstance = "local"\n[targets.small]\nmodel = "m"\noutputs = ["oci:out"]\n'
 
@@ -69,20 +72,7 @@ def test_paths_are_those_beside_the_file(root: Path, monkeypatch: pytest.MonkeyP
     }
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("[defaults]\n", "has no targets"),
-        ("targets = 3\n", "has no targets"),
-        ("[targets]\na = 3\n", "target a .* is not a table"),
-        ('[targets.a]\nmodell = "m"\n', "target a .* has an unknown field"),
-        ('[target.a]\nmodel = "m"\n', "unknown table"),
-        ('[targets.a]\nexecutor = "ray"\n', "executor, which only the command line may say"),
-        ('[targets.a]\naddress = "h:1"\n', "address, which only the command line may say"),
-        ('[defaults]\ntrust_roots = ["/"]\n[targets.a]\n', "trust_roots, which only the command"),
-        ('[targets.a]\nsigning_key = "k"\n', "has an unknown field"),
-    ],
-)
+@cases("what_a_target_may_not_say_is_refused")
 def test_what_a_target_may_not_say_is_refused(root: Path, text: str, told: str) -> None:
     (root / "packager.toml").write_text(text)
 

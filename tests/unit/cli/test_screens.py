@@ -184,11 +184,7 @@ def test_the_cursor_is_never_hidden_and_stands_at_the_beginning_of_a_line() -> N
     assert "\x1b[?" not in screen.raw
 
 
-@pytest.mark.parametrize(
-    ("environment", "coloured"),
-    [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True), ({"CLICOLOR": "0"}, False)],
-    ids=str,
-)
+@cases("colours_are_left_out_where_unwanted")
 def test_colours_are_left_out_where_unwanted(environment: dict[str, str], coloured: bool) -> None:
     screen = Screen(80)
     bars, _ = bars_of(screen, look_of(screen.stream, environment))
@@ -229,11 +225,7 @@ def test_most_terminals_wrap_old_lines_anew(environment: dict[str, str], does: b
     assert does_rewrap(environment) == does
 
 
-@pytest.mark.parametrize(
-    ("environment", "size"),
-    [({}, (80, 24)), ({"COLUMNS": "132", "LINES": "50"}, (132, 50)), ({"COLUMNS": "x"}, (80, 24))],
-    ids=str,
-)
+@cases("a_stream_that_is_no_terminal_has_the_size_that_the_environment_says")
 def test_a_stream_that_is_no_terminal_has_the_size_that_the_environment_says(
     environment: dict[str, str], size: tuple[int, int], tmp_path: Path
 ) -> None:

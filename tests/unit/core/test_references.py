@@ -9,18 +9,16 @@ from pathlib import Path
 import pytest
 
 import packager
+from tests.support.cases import read_tables
+
+TABLES = read_tables(__file__)
 
 ROOT = Path(packager.__file__).parent
 PREFIXES = ("oci:", "docker:", "embedded:", "hf://", "s3://")
 TAKING_APART = ("startswith", "removeprefix", "partition", "rpartition", "split", "fullmatch")
 
 # Files that parse something else, which begins alike.
-OTHERS = {
-    "cli/completion/values.py": "what is typed so far, which is no reference yet",
-    "engines/lmi/legacy.py": "model ids of old LMI configurations, as DJL Serving reads them",
-    "models/samples/load.py": "datasets: `hf://datasets/ORG/NAME@REVISION`",
-    "optimize/steps/ray/exchange.py": "addresses of pinned files",
-}
+OTHERS = TABLES["others"]
 PARSERS = ("models/reference.py", "images/target.py", "core/references.py")
 
 

@@ -12,6 +12,7 @@ import pytest
 from packager.core.tasks import is_right, judge, mcnemar, recovery_interval, wilson
 from packager.models.samples.tasks import arithmetic, load_tasks
 from tests.support.cases import cases_of
+from tests.support.known import known
 from tests.support.refusals import raises_code
 
 cases = cases_of(__file__)
@@ -39,8 +40,7 @@ def test_mcnemars_test_is_exact(lost: int, gained: int, chance: float) -> None:
 def test_intervals_are_those_of_wilson_and_of_paired_ratios() -> None:
     assert wilson(160, 200) == pytest.approx((0.7391, 0.8496), abs=1e-4)
     assert wilson(0, 10)[0] == 0.0
-    interval = recovery_interval(160, 152, 12)
-    assert interval is not None
+    interval = known(recovery_interval(160, 152, 12))
     assert math.sqrt(interval[0] * interval[1]) == pytest.approx(0.95)
     assert interval == pytest.approx((0.9087, 0.9931), abs=1e-3)
 
@@ -58,8 +58,7 @@ def test_rows_are_questions(row: dict[str, Any], answers: list[str], tmp_path: P
 
     (task,) = load_tasks(str(tmp_path / "tasks.jsonl"))
 
-    asked = task.sample.messages[-1].content if task.sample.messages else task.sample.prompt
-    assert asked is not None
+    asked = known(task.sample.messages[-1].content if task.sample.messages else task.sample.prompt)
     assert asked.startswith("2+2")
     assert list(task.answers) == answers
 

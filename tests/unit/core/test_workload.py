@@ -7,22 +7,17 @@ import pytest
 from packager.core.errors import UsageError
 from packager.core.workload import WORKLOADS, Workload, parse_workload
 from tests.support.cases import cases_of
+from tests.support.known import known
 
 cases = cases_of(__file__)
 
 
-def test_without_a_word_the_workload_is_the_one_that_aws_announced_with() -> None:
-    found = parse_workload(None)
-
-    assert found is not None
-    assert (found.input_tokens, found.output_tokens, found.concurrency) == (622, 250, 0)
-
-
 @cases("a_name_or_counts_give_lengths_and_requests_at_once")
-def test_names_and_counts_give_lengths_and_load(name: str, counts: tuple[int, int, int]) -> None:
-    found = parse_workload(name)
+def test_names_and_counts_give_lengths_and_load(
+    name: str | None, counts: tuple[int, int, int]
+) -> None:
+    found = known(parse_workload(name))
 
-    assert found is not None
     assert (found.input_tokens, found.output_tokens, found.concurrency) == counts
 
 

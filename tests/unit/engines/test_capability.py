@@ -30,24 +30,7 @@ def test_a_backend_computes_one_kind_of_attention_on_some_devices(
     assert [told in one for one in messages] == ([True] if told else [])
 
 
-@pytest.mark.parametrize(
-    ("version", "backend", "weights", "capability", "told"),
-    [
-        ("0.33.0", "flashinfer_trtllm", "fp8_w8a8", 9.0, "on a device of compute capability 9"),
-        ("0.33.0", "flashinfer_trtllm", "fp8_w8a8", 10.0, ""),
-        ("0.33.0", "deep_gemm", "fp8_w8a8", 8.9, "on a device of compute capability 8.9"),
-        ("0.20.1", "deep_gemm", "fp8_w8a8", 12.0, "on a device of compute capability 12"),
-        ("0.33.0", "deep_gemm", "fp8_w8a8", 12.0, ""),  # since 0.24
-        ("0.33.0", "cutlass", "nvfp4", 9.0, "on a device of compute capability 9"),
-        ("0.33.0", "marlin", "nvfp4", 8.0, ""),
-        ("0.33.0", "marlin", "nvfp4", 7.0, "on a device of compute capability 7"),
-        ("0.33.0", "flashinfer_cutlass", "", 8.0, "on a device of compute capability 8"),
-        ("0.33.0", "auto", "fp8_w8a8", 7.0, ""),
-        ("0.33.0", "aiter", "fp8_w8a8", 9.0, ""),  # of another platform: not judged
-        ("0.15.1", "flashinfer_trtllm", "fp8_w8a8", 9.0, ""),  # no version to read it from
-        ("0.33.0", "flashinfer_trtllm", "fp8_w8a8", 6.1, ""),  # no device that was asked
-    ],
-)
+@cases("a_backend_computes_experts_of_one_format_on_some_devices")
 def test_a_backend_computes_experts_of_one_format_on_some_devices(
     version: str, backend: str, weights: str, capability: float, told: str
 ) -> None:
@@ -69,40 +52,7 @@ def test_a_backend_computes_experts_of_one_format_on_some_devices(
     assert list(dense) == []
 
 
-@pytest.mark.parametrize(
-    ("version", "options", "capability", "refused"),
-    [
-        ("0.5.5", {"attention-backend": "trtllm_mla"}, 9.0, ["attention-backend"]),
-        ("0.5.5", {"attention-backend": "trtllm_mla"}, 10.0, []),
-        ("0.5.14", {"attention-backend": "trtllm_mha"}, 9.0, ["attention-backend"]),
-        ("0.5.23", {"attention-backend": "trtllm_mha"}, 9.0, []),  # since 0.5.19
-        ("0.5.23", {"attention-backend": "cutedsl_mla"}, 12.0, ["attention-backend"]),
-        ("0.5.23", {"prefill-attention-backend": "trtllm_mha"}, 8.9, ["prefill-attention-backend"]),
-        (
-            "0.5.10",
-            {"attention-backend": "trtllm_mha", "prefill-attention-backend": "fa3"},
-            9.0,
-            [],
-        ),
-        (
-            "0.5.14",
-            {"enable-deepseek-v4-fp4-indexer": "true"},
-            9.0,
-            ["enable-deepseek-v4-fp4-indexer"],
-        ),
-        (
-            "0.5.14",
-            {"enable-deepseek-v4-fp4-indexer": True},
-            9.0,
-            ["enable-deepseek-v4-fp4-indexer"],
-        ),
-        ("0.5.18", {"enable-deepseek-v4-fp4-indexer": "true"}, 12.0, []),
-        ("0.5.23", {"kv-cache-dtype": "mxfp8"}, 9.0, ["kv-cache-dtype"]),
-        ("0.5.23", {"quantization": "nvfp4_online"}, 12.0, ["quantization"]),
-        ("0.5.23", {"moe-a2a-backend": "flashinfer_megamoe"}, 9.0, ["moe-a2a-backend"]),
-        ("0.5.23", {"attention-backend": "fa3"}, 9.0, []),
-    ],
-)
+@cases("sglang_refuses_values_on_devices")
 def test_sglang_refuses_values_on_devices(
     version: str, options: dict[str, str | bool], capability: float, refused: list[str]
 ) -> None:

@@ -115,17 +115,7 @@ def test_an_option_that_changes_memory_is_counted(
     assert getattr(changed, part) - getattr(plain, part) == change
 
 
-@pytest.mark.parametrize(
-    ("family", "version", "options", "state_bytes"),
-    [
-        ("vllm", "0.27.1", {}, 49_082_368),  # the model states 32 bits for all but the convolution
-        ("vllm", "0.27.1", {"mamba-ssm-cache-dtype": "auto"}, 49_082_368),
-        ("vllm", "0.27.1", {"mamba-ssm-cache-dtype": "float16"}, 24_965_120),
-        ("vllm", "0.27.1", {"mamba-cache-dtype": "float32"}, 49_930_240),
-        ("sglang", None, {}, 49_082_368),
-        ("sglang", None, {"mamba-ssm-dtype": "bfloat16"}, 24_965_120),
-    ],
-)
+@cases("types_of_states_are_counted")
 def test_types_of_states_are_counted(
     family: str, version: str | None, options: dict[str, str], state_bytes: int
 ) -> None:

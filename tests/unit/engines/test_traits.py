@@ -68,37 +68,12 @@ def test_nothing_outside_decides_by_an_engines_name() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        'x = engine == "vllm"',
-        'x = engine in ("sglang", "tgi")',
-        'x = family == "neuron"',
-        'BACKENDS = {"tensorrt-llm": "x"}',
-        'KINDS = {"vllm"}',
-        'NAMES = ("vllm:", "x")',
-        'STAND_IN = "vllm"',
-        'STAND_IN: str = "tgi"',
-        'x = table["sglang"]',
-        'x = name.startswith("vllm-")',
-        'x = table.get("lmi", ())',
-        'match engine:\n    case "vllm":\n        pass',
-        'x = ENGINES / "lmi"',
-    ],
-)
+@cases("every_way_to_decide_by_a_name_is_found")
 def test_every_way_to_decide_by_a_name_is_found(line: str) -> None:
     assert list(deciding_lines(line))
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        'x = kind == "neuron"',
-        'x = {"nvidia": 1, "neuron": 2}',
-        'x = Row(source="vllm")',
-        'x = engine_row(engine).shown or "vLLM"',
-    ],
-)
+@cases("kinds_of_devices_and_labels_decide_nothing_about_engines")
 def test_kinds_of_devices_and_labels_decide_nothing_about_engines(line: str) -> None:
     assert not list(deciding_lines(line))
 

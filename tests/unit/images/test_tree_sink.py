@@ -36,6 +36,7 @@ from packager.images.tee import write_image
 from packager.images.trees.layers import with_tree
 from packager.images.trees.sink import TreeSink
 from tests.support.cases import read_tables
+from tests.support.known import known
 
 TARGET = ImageTarget(text="dir:out", scheme="dir", rest="out")
 ABOUT: Mapping[str, object] = read_tables(__file__)["about"]
@@ -122,8 +123,7 @@ def test_files_are_cut_out_whatever_the_pieces_are(chunk: int, tmp_path: Path) -
     contents = {name: ranged(tmp_path / name, content) for name, content in data.items()}
     image = with_tree(image_of(contents), tree_of(contents))
     place = Place()
-    writer = sink_of(place, tmp_path).writer(image.layers[0])
-    assert writer is not None
+    writer = known(sink_of(place, tmp_path).writer(image.layers[0]))
 
     tar = memoryview(BlobReader().read(image.layers[0].blob))
     for start in range(0, len(tar), chunk):
@@ -167,8 +167,7 @@ def test_a_file_that_is_not_what_its_source_said_is_refused(tmp_path: Path) -> N
     )
     layer = Layer(role="weights", blob=file.blob, parts=(TreePart(file=file, offset=0),))
     place = Place()
-    writer = sink_of(place, tmp_path).writer(layer)
-    assert writer is not None
+    writer = known(sink_of(place, tmp_path).writer(layer))
 
     with pytest.raises(ProtocolFailed, match="'a' has sha256"):
         writer.write(memoryview(b"a" * 5000))
@@ -180,8 +179,7 @@ def test_a_file_that_is_not_what_its_source_said_is_refused(tmp_path: Path) -> N
 def test_a_layer_that_ends_before_its_files_is_refused(tmp_path: Path) -> None:
     contents = {"a": ranged(tmp_path / "a", b"a" * 5000), "b": ranged(tmp_path / "b", b"b" * 9000)}
     image = with_tree(image_of(contents), tree_of(contents))
-    writer = sink_of(Place(), tmp_path).writer(image.layers[0])
-    assert writer is not None
+    writer = known(sink_of(Place(), tmp_path).writer(image.layers[0]))
 
     writer.write(memoryview(BlobReader().read(image.layers[0].blob))[:9000])
 

@@ -38,6 +38,7 @@ from packager.images.layout.sink import LayoutSink
 from packager.images.remote_layers import RemoteLayerIndex
 from packager.images.tee import WORKERS, write_image
 from tests.support.cases import cases_of
+from tests.support.known import known
 from tests.support.made_images import (
     blobs_in,
     check_blobs,
@@ -544,9 +545,8 @@ def test_shared_bytes_without_a_proof_are_read(bench: Bench, shard: Path) -> Non
     """Files that changed a moment before they were hashed may have changed once more."""
     image = image_of(shard)
     first, sink = bench.write(image, FakeSink()), _SharingSink()
-    known = bench.index.get(image.layers[0].blob)
-    assert known is not None
-    assert not known.proven
+    noted = known(bench.index.get(image.layers[0].blob))
+    assert not noted.proven
 
     assert bench.write(image, sink).image.digest == first.image.digest
     assert sorted(sink.blobs) == sorted(layer.digest for layer in first.layers)

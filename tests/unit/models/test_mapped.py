@@ -8,14 +8,13 @@ import pytest
 
 from packager.core.errors import NotFound, UsageError
 from packager.models.mapped import MappedModel, parse_mapped
+from tests.support.cases import cases_of, read_tables
 
-FILE = """
-meta-tiny = "tiny"
+TABLES = read_tables(__file__)
 
-[meta-big]
-place = "s3://models/big/"
-draft = "s3://models/small/"
-"""
+cases = cases_of(__file__)
+
+FILE = TABLES["file"]
 
 
 @pytest.fixture
@@ -36,15 +35,7 @@ def test_ids_come_from_the_command_line_a_file_and_the_users_own(file: Path) -> 
     assert parse_mapped([], file.parent / "none.toml") == {}
 
 
-@pytest.mark.parametrize(
-    ("texts", "told"),
-    [
-        (["Meta=s3://b/k"], "is not ID=PLACE"),
-        (["meta-tiny"], "neither ID=PLACE nor a file"),
-        (["m=s3://a/", "m=s3://b/"], "maps 'm' twice"),
-        (["m=nowhere"], "no directory"),
-    ],
-)
+@cases("what_maps_nothing_is_refused")
 def test_what_maps_nothing_is_refused(texts: list[str], told: str) -> None:
     with pytest.raises((UsageError, NotFound), match=told):
         parse_mapped(texts)

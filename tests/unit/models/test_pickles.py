@@ -117,12 +117,9 @@ def test_a_pickle_without_a_mark_is_recognised(data: bytes) -> None:
     assert runs_code(io.BytesIO(data))
 
 
-def test_a_pickle_with_garbage_behind_is_a_pickle() -> None:
-    assert kind_of(call(4) + b"\0garbage") == "a pickle"
-
-
-def test_the_magic_of_old_torch_files_is_a_pickle() -> None:
-    assert kind_of(pickle.dumps(TORCH_MAGIC, 2)) == "a pickle"
+@pytest.mark.parametrize("data", [call(4) + b"\0garbage", pickle.dumps(TORCH_MAGIC, 2)])
+def test_garbage_behind_and_the_magic_of_old_torch_files_are_pickles(data: bytes) -> None:
+    assert kind_of(data) == "a pickle"
 
 
 CODES = [ord(opcode.code) for opcode in pickletools.opcodes]

@@ -10,19 +10,13 @@ from pathlib import Path
 import pytest
 
 from artifact_cache.distribution import DISTRIBUTION, install_command, installed_from
+from tests.support.cases import read_tables
 from tests.support.places import ROOT
 
+TABLES = read_tables(__file__)
+
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-TOPS = [
-    ".ci",
-    "artifact_cache",
-    "benchmarks",
-    "containers",
-    "docs",
-    "packager",
-    "scripts",
-    "templates",
-]
+TOPS = TABLES["tops"]
 # Ours by a bare name: from an index.  A path to a wheel or a checkout is not one.
 BARE = re.compile(
     r"""(?:\b(?:pipx?|uv(?:\ tool|\ pip)?)\ install\b[^`'"\n]*\s|uvx\ )['"]?(?:model-)?packager\b
@@ -75,12 +69,8 @@ def test_a_hint_names_the_requirement_of_the_installed_metadata(
     place = tmp_path / "model_packager-1.dist-info"
     place.mkdir()
     (place / "METADATA").write_text("Metadata-Version: 2.1\nName: model-packager\nVersion: 1\n")
-    for written, expected in {
-        '{"url": "file:///a%20b", "dir_info": {}}': "/a b",
-        '{"url": "https://h/p.whl", "archive_info": {}}': "https://h/p.whl",
-        '{"url": "https://h/p", "vcs_info": {"vcs": "git", "commit_id": "12"}}': "git+https://h/p@12",
-        "[]": "",
-        "{": "",
-    }.items():
+    for written, expected in TABLES[
+        "a_hint_names_the_requirement_of_the_installed_metadata"
+    ].items():
         (place / "direct_url.json").write_text(written)
         assert installed_from() == expected

@@ -23,6 +23,7 @@ from packager.pipeline.services import BuildServices
 from packager.pipeline.stages import Planned
 from tests.golden.models import MIXTRAL
 from tests.support.headers import GEMMA_2_2B, LLAMA_3_8B, LLAMA_3_70B, awq_model_of, model_of
+from tests.support.known import known
 from tests.support.mtp_models import qwen3_next
 
 MODELS = {
@@ -53,8 +54,7 @@ def planned(model: ModelFiles, instance: str, **asked: Any) -> Planned:
 def measured(plan: Plan, goal: Goal, **asked: Any) -> Point:
     """Predict a plan, and take the point that a goal looks at."""
     services = services_of(MODELS["llama-8b"])
-    prediction = predict_plan(plan, services.accelerator_of(plan.instance), plan.workload)
-    assert prediction is not None
+    prediction = known(predict_plan(plan, services.accelerator_of(plan.instance), plan.workload))
     request = BuildRequest(model="org/m", instance=plan.instance.name, goal=goal, **asked)
     return choose_point(prediction, target_of(request, plan.workload))
 

@@ -59,8 +59,7 @@ def planned(name: str, instance: str, **asked: Any) -> Plan | None:
 
 @cache
 def setup(name: str) -> Setup:
-    plan = planned(name, "ml.p6-b300.48xlarge")
-    assert plan is not None
+    plan = known(planned(name, "ml.p6-b300.48xlarge"))
     accelerator = services_of(plain(name)).accelerator_of(plan.instance)
     return replace(setup_of(plan, accelerator), replicas=1, dp_degree=1, pp_degree=1)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.cases import cases_of
+from tests.support.cases import cases_of, read_tables
 from tests.support.places import SCRIPTS
 from tests.support.workers import load
+
+TABLES = read_tables(__file__)
 
 cases = cases_of(__file__)
 
@@ -28,24 +30,7 @@ def test_lines_with_code_count_and_no_others(
 
 
 def test_a_room_has_classes_chains_a_floor_and_names_that_others_use(tmp_path: Path) -> None:
-    files = {
-        "packager/catalog/errors.py": "class Base(Exception):\n    pass\n",
-        "packager/core/__init__.py": "",
-        "packager/core/units.py": "def gib(): ...\ndef _own(): ...\n",
-        "packager/core/sizes.py": (
-            "from packager.core.units import gib\n"
-            "from packager.catalog.errors import Base\n"
-            "class TooLarge(Base): ...\n"
-            "@dataclass(frozen=True)\nclass Size: ...\n"
-            "class Sized(Protocol): ...\n"
-            "class Missing(KeyError): ...\n"
-        ),
-        "packager/pipeline/a.py": (
-            "from packager.core import sizes, units as u\n"
-            "from packager.core.units import gib, _own\n"
-            "def use(): return sizes.Size, u.gib.name, u.gib\n"
-        ),
-    }
+    files = TABLES["a_room_has_classes_chains_a_floor_and_names_that_others_use"]
 
     rooms = code.summarize([read(tmp_path, path, text) for path, text in files.items()])
 

@@ -9,7 +9,10 @@ from types import ModuleType
 
 import pytest
 
+from tests.support.cases import read_tables
 from tests.support.places import ROOT
+
+TABLES = read_tables(__file__)
 
 DEVICES = (8.0, 9.0, 10.0, 12.0)
 
@@ -83,20 +86,10 @@ def test_kernels_of_experts_say_themselves_where_they_run(
     platform += "        return cls.is_device_capability(90)\n"
     write(tmp_path / "vllm/platforms/cuda.py", platform)
 
-    assert experts.vllm_experts(tmp_path, DEVICES) == {
-        "fp8_w8a8": {
-            "deep": [9.0],
-            "fast": [9.0, 10.0, 12.0],
-            "other": [10.0],
-            "unknown": [8.0, 9.0, 10.0, 12.0],
-        }
-    }
-
-
-def test_classes_that_say_nothing_tell_nothing(tmp_path: Path, experts: ModuleType) -> None:
-    write(tmp_path / experts.LAYERS / "kernels.py", "class Old:\n    pass\n")
-
-    assert experts.vllm_experts(tmp_path, DEVICES) == {}
+    assert (
+        experts.vllm_experts(tmp_path, DEVICES)
+        == TABLES["kernels_of_experts_say_themselves_where_they_run"]
+    )
 
 
 ARGUMENTS = """
@@ -119,12 +112,7 @@ class ServerArgs:
         if not get_platform().is_sm120:
             raise ValueError("no")
 """
-CHECKS = """
-is_sm100_supported = lru_cache(maxsize=1)(
-    partial(_check, device_capability_majors=[10], cuda_version=(12, 8))
-)
-is_sm90_supported = lru_cache(maxsize=1)(partial(_check, device_capability_majors=[9]))
-"""
+CHECKS = TABLES["checks"]
 
 
 def test_what_arguments_refuse_on_devices_alone_is_a_row(

@@ -17,8 +17,10 @@ import numpy as np
 import pytest
 
 from packager.estimate.performance.speed_table import parse_table
-from tests.support.cases import read_tables
+from tests.support.cases import cases_of, read_tables
 from tests.support.places import ROOT
+
+cases = cases_of(__file__)
 
 BENCHMARKS = ROOT / "benchmarks"
 Scripts = tuple[ModuleType, ModuleType]
@@ -136,52 +138,6 @@ def on(speed_data: ModuleType, point, system: str, tpot_s: float, version: str =
     return replace(point, setup=setup, tpot_s=tpot_s)
 
 
-@pytest.mark.parametrize(
-    ("h200_s", "slower", "error"), [(0.9, 0, 0.0), (1.05, 1, 0.0), (1.3, 1, 0.3)]
-)
-def test_points_against_the_order_of_the_data_sheets_are_written_down(
-    scripts: Scripts, h200_s: float, slower: int, error: float
-) -> None:
-    """Those within the scatter too: they widen no band."""
-    fit_speed, speed_data = scripts
-    two = points(speed_data, fit_speed)[:2]
-    here = [on(speed_data, two[0], "h200_sxm", h200_s), on(speed_data, two[1], "h200_sxm", 1.0)]
-    there = [on(speed_data, each, "h100_sxm", s) for each, s in zip(two, (1.0, 2.0), strict=True)]
-
-    rows = fit_speed.reversed_rows([*here, *there], lambda point: 1.0, max, {})
-
-    told = [(row["device"], row["than"], row["points"], row["slower"]) for row in rows]
-    assert told == [("H200", "H100", 2, slower)] * slower
-    assert all(row["longest"] == h200_s and row["tpot"] == error for row in rows)
-
-
-@pytest.mark.parametrize(
-    ("h200", "h100", "ratio", "is_decided"),
-    [
-        ([(1.3, "1")], [(1.0, "1")], 1.3, True),
-        ([(1.05, "1")], [(1.0, "1")], 1.05, False),  # measured again, a time differs by as much
-        ([(1.3, "1"), (0.9, "1")], [(1.0, "1")], 1.1, False),  # either order
-        ([(1.5, "2"), (0.8, "1")], [(1.0, "1")], 0.8, True),  # of the same version
-    ],
-)
-def test_an_order_is_decided_where_all_times_of_one_version_agree_on_it(
-    scripts: Scripts,
-    h200: list[tuple[float, str]],
-    h100: list[tuple[float, str]],
-    ratio: float,
-    is_decided: bool,
-) -> None:
-    fit_speed, speed_data = scripts
-    point = points(speed_data, fit_speed)[0]
-    here = [on(speed_data, point, "h200_sxm", *each) for each in h200]
-    there = [on(speed_data, point, "h100_sxm", *each) for each in h100]
-
-    (pair,) = fit_speed.pairs_of([*here, *there])
-
-    assert pair.ratio == pytest.approx(ratio)
-    assert pair.is_decided == is_decided
-
-
 def test_a_model_that_is_slower_on_the_faster_device_has_factors_of_its_own_there(
     scripts: Scripts,
 ) -> None:
@@ -208,44 +164,7 @@ def test_a_model_that_is_slower_on_the_faster_device_has_factors_of_its_own_ther
     assert fitted.coefficients["vllm", "H200"][0] == pytest.approx(1.2, rel=0.2)
 
 
-def test_bands_grow_by_what_points_beyond_a_fit_are_missed_by(scripts: Scripts) -> None:
-    """Points of twice as many requests are missed by twice as much, of four times by four."""
-    fit_speed, speed_data = scripts
-    one = fit_speed.make_samples(points(speed_data, fit_speed)[:1])[0]
-    samples = [
-        replace(one, point=replace(one.point, batch=float(batch), input_tokens=10))
-        for batch in (8, 16, 32, 64, 128)
-        for _ in range(12)
-    ]
-
-    def beyond(inside, others):
-        most = max(each.point.batch for each in inside)
-        return [0.1 * each.point.batch / most for each in others]
-
-    found = fit_speed.growth_rows(samples, lambda inside: 0.1, beyond, max)
-
-    assert found == {"requests": 1.0, "tokens": 0.1}
-
-
-def test_versions_that_differ_at_a_point_drift(scripts: Scripts) -> None:
-    fit_speed, speed_data = scripts
-    point = points(speed_data, fit_speed)[0]
-
-    def of(version: str, tpot_s: float):
-        setup = replace(point.setup, engine_version=version)
-        return replace(point, setup=setup, tpot_s=tpot_s)
-
-    same = [of("0.12.0", 1.0), of("0.12.0", 3.0), of("", 5.0)]
-    assert fit_speed.drift_of(same) == (0, 0.0)
-    assert fit_speed.drift_of([*same[:1], of("0.19.0", 1.25)]) == (1, 0.25)
-
-
 DEVICE = {"device": "H200", "memory_share": 0.75, "compute_share": 0.7, "source": "a test"}
-
-
-def test_nine_of_ten_errors_lie_inside_a_band(scripts: Scripts) -> None:
-    assert scripts[0].band([-0.9, *(0.01 * n for n in range(99))]) == pytest.approx(0.9)
-    assert scripts[0].band([0.5]) == 0.5
 
 
 @pytest.mark.parametrize(

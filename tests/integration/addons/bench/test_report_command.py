@@ -8,11 +8,14 @@ from pathlib import Path
 from packager.addons.bench.export import json_bytes, profile
 from packager.core.bench import BenchReport
 from tests.support.bench_reports import drafts, even, hostile, quantized
+from tests.support.cases import read_tables
 from tests.support.commandline import Packager
 from tests.support.doubles.s3 import Bucket, bucket_server
 from tests.support.report_values import quality_report
 from tests.unit.addons.bench.test_aiperf_reports import measured_load
 from tests.unit.pipeline.test_records import record
+
+TABLES = read_tables(__file__)
 
 
 def write(directory: Path, name: str, report: BenchReport) -> None:
@@ -82,10 +85,8 @@ def test_records_of_builds_are_compared_with_benchmarks(tmp_path: Path, packager
 
     done = packager("report", "record.json", "bench.json", "--format", "json")
 
-    assert [one["name"] for one in json.loads(done.out)["variants"]] == [
-        "tiny",
-        "shop:one",
-        "shop:other",
+    assert [one["name"] for one in json.loads(done.out)["variants"]] == TABLES[
+        "records_of_builds_are_compared_with_benchmarks"
     ]
 
 

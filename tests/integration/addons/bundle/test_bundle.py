@@ -16,6 +16,7 @@ from packager.addons.bundle.verify import verify_bundle
 from packager.core.events import ignore
 from tests.support.cases import cases_of
 from tests.support.commandline import TINY, Done, packager_in, start_packager
+from tests.support.processes import run_program
 from tests.support.refusals import raises_code
 
 cases = cases_of(__file__)
@@ -77,8 +78,7 @@ def test_what_an_earlier_bundle_has_is_left_out(made: Path, registry: str) -> No
 
     assert not any("part" in name for name in blobs(made / "next"))
     assert run("bundle", "verify", "next").status == 0
-    early = run("bundle", "load", "next", f"{registry}/late")
-    assert early.status == 66
+    early = run("bundle", "load", "next", f"{registry}/late", status=66)
     assert "load the earlier bundle first: this one was made --since it" in early.err
     run("push", "oci:one", f"{registry}/late/two:first", status=0)
     assert run("bundle", "load", "next", f"{registry}/late").status == 0
@@ -91,13 +91,7 @@ def test_a_bundle_that_changed_is_refused(
     shutil.copytree(made / "bundle", tmp_path / "bundle")
     [first, *_] = [name for name in blobs(made / "bundle") if name.endswith(".part-000")]
     blob = f"images/blobs/sha256/{first.removesuffix('.part-000')}"
-    subprocess.run(
-        ["sh", "-c", change],
-        cwd=tmp_path / "bundle",
-        env={"BLOB": blob},
-        check=True,
-        capture_output=True,
-    )
+    run_program("sh", "-c", change, cwd=tmp_path / "bundle", env={"BLOB": blob})
 
     done = packager_in(tmp_path)("bundle", "verify", "bundle")
 
@@ -129,9 +123,8 @@ def test_a_killed_bundle_goes_on_to_the_same_files(made: Path, tmp_path: Path) -
         if (tmp_path / "b/bundle.json").exists():
             shutil.rmtree(tmp_path / "b")
 
-    done = run(*command)
+    run(*command, status=0)
 
-    assert done.status == 0, done.err
     assert (tmp_path / "b/bundle.json").read_bytes() == (made / "bundle/bundle.json").read_bytes()
     assert blobs(tmp_path / "b") == blobs(made / "bundle")
 

@@ -35,6 +35,7 @@ from tests.support.buckets import bucket as bucket
 from tests.support.buckets import server as server
 from tests.support.cases import cases_of
 from tests.support.doubles.s3 import Bucket
+from tests.support.known import known
 from tests.support.llm_double import Behaviour, LlmDouble
 from tests.support.running_jobs import run_to_end
 from tests.unit.addons.server.sagemaker.test_recommendations import DRAFTED
@@ -101,8 +102,7 @@ class Api:
 
     def tune(self, *results: str) -> None:
         """Let the tunes of the job that is queued end with these results."""
-        job = self.jobs.claim(1)
-        assert job is not None
+        job = known(self.jobs.claim(1))
         self.jobs.begin(job.id)
         for number, result in enumerate(results, 1):
             result_file(job.folder, number, "tune").write_text(result)

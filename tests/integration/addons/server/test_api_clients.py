@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from tests.integration.addons.server.test_server_process import address, serving
 from tests.support.api_server import ApiServer
 from tests.support.cases import read_tables
 from tests.support.commandline import Packager, packager_in
+from tests.support.processes import run_program
 
 PROGRAM = Path(__file__).with_name("asks_aws.py")
 EXPECTED = read_tables(__file__)
@@ -38,10 +38,8 @@ def test_a_program_with_the_printed_lines_asks_the_server_for_everything(
         lines = packager("api", "env", "--s3", url, env=where, status=0).out
         asked = f'{lines}\nexec "$0" "$1"'
         environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(tmp_path / "own"), **where}
-        done = subprocess.run(
-            ["bash", "-euc", asked, sys.executable, PROGRAM],
-            env=environment, capture_output=True, text=True, timeout=120,
-        )  # fmt: skip
+        words = ("bash", "-euc", asked, sys.executable, PROGRAM)
+        done = run_program(*words, env=environment, alone=True, status=None)
         variables = packager("api", "env", "--json", "--s3", "aws", env=where, status=0).document
 
     assert done.stderr == ""

@@ -42,15 +42,9 @@ def test_a_container_that_was_made_for_an_endpoint_is_found_again(tmp_path: Path
     assert (found.owner, found.generation, found.is_running) == ("endpoint/e/v/0", "ab", True)
 
 
-def test_a_label_of_a_strangers_image_makes_no_container_ours(tmp_path: Path) -> None:
+def test_containers_of_strangers_and_of_another_server_are_not_ours(tmp_path: Path) -> None:
     engine = FakeEngine()
     engine.add("users-own", labels=labels(tmp_path))
-
-    assert containers(tmp_path, engine).all() == []
-
-
-def test_containers_of_another_server_are_not_seen(tmp_path: Path) -> None:
-    engine = FakeEngine()
     engine.add("packager-endpoint-e-v-0-ab", labels=labels(tmp_path / "other"))
 
     assert containers(tmp_path, engine).all() == []

@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError, EventStreamError
 
 from packager.addons.server import bodies, runtime
 from packager.addons.server.endpoints.traffic import TrafficServer as Container
+from tests.support.aws_clients import aws_client
 from tests.support.cases import cases_of, read_tables, shows
 from tests.support.doubles.endpoint_containers import FakeContainers
 from tests.support.doubles.model_container import ModelServer
@@ -67,14 +67,8 @@ def wait(server: Server, kind: str, name: str) -> None:
 
 
 def client(server: Server) -> Any:
-    return boto3.client(
-        "sagemaker-runtime",
-        endpoint_url=server.url,
-        region_name="us-east-1",
-        aws_access_key_id="x",
-        aws_secret_access_key="x",
-        config=Config(retries={"total_max_attempts": 1}, max_pool_connections=50),
-    )
+    config = Config(retries={"total_max_attempts": 1}, max_pool_connections=50)
+    return aws_client("sagemaker-runtime", server.url, config=config)
 
 
 def invoke(server: Server, body: bytes = b"{}", **members: Any) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from tests.support.buckets import bucket as bucket
 from tests.support.buckets import server as server
 from tests.support.cases import cases_of
 from tests.support.doubles.s3 import Bucket
+from tests.support.places import files_below
 from tests.support.refusals import raises_code
 
 cases = cases_of(__file__)
@@ -30,11 +31,7 @@ cases = cases_of(__file__)
 def fetch(uri: str, kind: str, folder: Path, *, most_s: float = 60.0) -> dict[str, bytes]:
     deadline = Deadline(time.monotonic() + most_s, int(most_s), threading.Event())
     fetch_data(ModelData(uri, "/opt/ml/model", kind), folder, deadline)  # type: ignore[arg-type]
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+    return files_below(folder)
 
 
 def test_data_that_are_mapped_come_from_their_place(bucket: Bucket, tmp_path: Path) -> None:

@@ -6,26 +6,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 from botocore.exceptions import ClientError
 
 from tests.integration.addons.server.test_invocations import create_endpoint
+from tests.support.aws_clients import aws_client
+from tests.support.cases import cases_of, read_tables
 from tests.support.doubles.endpoint_containers import FakeContainers
 from tests.support.hosting_server import Server, hosting
 from tests.support.serve_services import config_body, model_body
 
-TARGET = {
-    "ServiceNamespace": "sagemaker",
-    "ResourceId": "endpoint/e/variant/AllTraffic",
-    "ScalableDimension": "sagemaker:variant:DesiredInstanceCount",
-}
-TRACKING = {
-    "TargetValue": 5.0,
-    "PredefinedMetricSpecification": {
-        "PredefinedMetricType": "SageMakerVariantInvocationsPerInstance"
-    },
-}
+TABLES = read_tables(__file__)
+
+cases = cases_of(__file__)
+
+TARGET = TABLES["target"]
+TRACKING = TABLES["tracking"]
 
 
 @pytest.fixture
@@ -36,18 +32,8 @@ def api(tmp_path: Path) -> Iterator[Server]:
         yield found
 
 
-def client(server: Server, name: str) -> Any:
-    return boto3.client(
-        name,
-        endpoint_url=server.url,
-        region_name="us-east-1",
-        aws_access_key_id="x",
-        aws_secret_access_key="x",
-    )
-
-
 def test_targets_and_policies_are_kept_described_and_deleted(api: Server) -> None:
-    scaling = client(api, "application-autoscaling")
+    scaling = aws_client("application-autoscaling", api.url)
     made = scaling.register_scalable_target(**TARGET, MinCapacity=0, MaxCapacity=2)
     scaling.register_scalable_target(**TARGET, MaxCapacity=4)
     for name, more in {
@@ -80,27 +66,18 @@ def test_targets_and_policies_are_kept_described_and_deleted(api: Server) -> Non
         scaling.put_scaling_policy(**TARGET, PolicyName="step")
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"ServiceNamespace": "ecs"},
-        {"ResourceId": "endpoint/none/variant/AllTraffic"},
-        {"ResourceId": "endpoint/e/variant/none"},
-        {"MinCapacity": 3},
-    ],
-    ids=str,
-)
+@cases("a_target_that_is_none_is_refused")
 def test_a_target_that_is_none_is_refused(api: Server, change: dict[str, Any]) -> None:
-    scaling = client(api, "application-autoscaling")
+    scaling = aws_client("application-autoscaling", api.url)
     with pytest.raises(scaling.exceptions.ValidationException):
         scaling.register_scalable_target(**{**TARGET, "MinCapacity": 1, "MaxCapacity": 2, **change})
 
 
 def test_an_endpoint_that_is_deleted_takes_its_targets_with_it(api: Server) -> None:
-    scaling = client(api, "application-autoscaling")
+    scaling = aws_client("application-autoscaling", api.url)
     scaling.register_scalable_target(**TARGET, MinCapacity=1, MaxCapacity=2)
 
-    client(api, "sagemaker").delete_endpoint(EndpointName="e")
+    aws_client("sagemaker", api.url).delete_endpoint(EndpointName="e")
 
     found = scaling.describe_scalable_targets(ServiceNamespace="sagemaker")
     assert found["ScalableTargets"] == []
@@ -109,18 +86,8 @@ def test_an_endpoint_that_is_deleted_takes_its_targets_with_it(api: Server) -> N
 def test_an_alarm_is_kept_described_and_deleted_and_says_that_it_never_goes_off(
     api: Server,
 ) -> None:
-    alarms = client(api, "cloudwatch")
-    alarm = {
-        "AlarmName": "no-capacity",
-        "Namespace": "AWS/SageMaker",
-        "MetricName": "NoCapacityInvocationFailures",
-        "Dimensions": [{"Name": "EndpointName", "Value": "e"}],
-        "Statistic": "Maximum",
-        "Period": 60,
-        "EvaluationPeriods": 1,
-        "Threshold": 1.0,
-        "ComparisonOperator": "GreaterThanOrEqualToThreshold",
-    }
+    alarms = aws_client("cloudwatch", api.url)
+    alarm = TABLES["an_alarm_is_kept_described_and_deleted_and_says_that_it_never_goes_off"]
     alarms.put_metric_alarm(**alarm)
     alarms.put_metric_alarm(**{**alarm, "Threshold": 2.0})
 

@@ -23,17 +23,15 @@ from packager.core.errors import PackagerError
 from packager.core.events import Event, EventSink, StagesEvent, StepEvent
 from packager.images.bases import embedded
 from packager.pipeline import pipeline
-from tests.support.cases import cases_of
+from tests.support.cases import cases_of, read_tables
 from tests.support.commandline import TINY
 from tests.support.doubles.docker_runs import FakeContainer, FakeEngine
 
+TABLES = read_tables(__file__)
+
 cases = cases_of(__file__)
 
-LABELS = {
-    "org.opencontainers.image.title": "tiny-llama",
-    "dev.packager.instance": "local",
-    "dev.packager.record": "{}",
-}
+LABELS = TABLES["labels"]
 
 
 @pytest.fixture

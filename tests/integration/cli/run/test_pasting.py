@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 
 import pytest
 
 from packager.cli.run.clients import ENDPOINTS, Address, body_for, curl_line
 from packager.core.reports.text import fitted_lines
 from tests.support.cases import read_tables
+from tests.support.processes import run_program
 
 NAMES: list[str] = read_tables(__file__)["names"]
 CURL = """curl() { printf '%s\\0' "${!#}"; }"""  # in its place: prints the body
@@ -23,9 +23,7 @@ def test_a_shell_sends_the_body_that_was_meant_from_a_screen_of_any_width(column
         address = Address(url="http://127.0.0.1:8080", endpoint=endpoint, model=name)
         lines += fitted_lines([curl_line(address)], columns)
 
-    done = subprocess.run(
-        ["bash", "-c", "\n".join(lines)], capture_output=True, text=True, check=True
-    )
+    done = run_program("bash", "-c", "\n".join(lines))
 
     assert done.stderr == ""
     bodies = [json.loads(line) for line in done.stdout.split("\0")[:-1]]

@@ -11,9 +11,11 @@ import pytest
 from packager.cli.serving import containers
 from packager.cli.serving.smoke import SmokeResult, ask_endpoint, smoke
 from packager.core.errors import SmokeFailed, Unavailable, UsageError
-from tests.support.cases import cases_of
+from tests.support.cases import cases_of, read_tables
 from tests.support.doubles.docker_runs import FakeContainer, FakeEngine, refusal
 from tests.support.doubles.json_server import JsonServer, json_server
+
+TABLES = read_tables(__file__)
 
 cases = cases_of(__file__)
 
@@ -111,10 +113,8 @@ def test_a_short_prompt_is_the_first_question_and_asks_for_one_token(server: Jso
     questions = [(path, body) for path, body in server.asked if body is not None]
     first, settings = questions[0][1]["inputs"], questions[0][1]["parameters"]
     assert (len(first), settings["max_new_tokens"]) == (1, 1)
-    assert [path for path, _ in questions] == [
-        "/invocations",
-        "/v1/chat/completions",
-        "/invocations",
+    assert [path for path, _ in questions] == TABLES[
+        "a_short_prompt_is_the_first_question_and_asks_for_one_token"
     ]
     assert [answer.endpoint for answer in result.answers] == [
         "/v1/chat/completions",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from packager.images.registry.transport import Transport
 from packager.images.registry.upload import BlobUpload
 from tests.conftest import need
 from tests.support.doubles.registry import PASSWORD, USER, FakeRegistry
+from tests.support.processes import run_program
 from tests.support.real_registry import docker_registry
 
 # `htpasswd -nB alice` for the password of the doubles.
@@ -85,12 +85,10 @@ class Certificate:
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
     root = tmp_path_factory.mktemp("tls")
-    subprocess.run(
-        [need("openssl"), "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-        + ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1,DNS:registry.test"]
-        + ["-keyout", str(root / "key.pem"), "-out", str(root / "certificate.pem")],
-        check=True,
-        capture_output=True,
+    run_program(
+        *(need("openssl"), "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
+        *("-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1,DNS:registry.test"),
+        *("-keyout", root / "key.pem", "-out", root / "certificate.pem"),
     )
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(root / "certificate.pem", root / "key.pem")

@@ -26,7 +26,7 @@ from packager.images.registry.upload import put_blob
 from packager.images.target import parse_registry_target
 from packager.images.tee import write_image
 from tests.conftest import need
-from tests.support.cases import Case, cases_of
+from tests.support.cases import Case, cases_of, read_tables
 from tests.support.doubles.raw_registry import CONFIG, LAYER, descriptor
 from tests.support.doubles.registry import PASSWORD, USER, FakeRegistry, Rule
 from tests.support.made_images import (
@@ -36,6 +36,8 @@ from tests.support.made_images import (
     registry_sink,
     tar_layer,
 )
+
+TABLES = read_tables(__file__)
 
 cases = cases_of(__file__)
 
@@ -139,12 +141,7 @@ def test_a_registry_is_used_as_far_as_it_can_be(case: Case, tmp_path: Path) -> N
                 assert sum(seen.received for seen in registry.requests("PATCH")) == 0
 
 
-SKOPEO = {
-    "push": ["copy", "oci:{root}/image:1", "docker://{host}/push:1"],
-    "pull": ["copy", "docker://{host}/base:1", "dir:{root}/pulled"],
-    "copy": ["copy", "docker://{host}/base:1", "docker://{host}/copy:1"],
-    "tags": ["list-tags", "docker://{host}/base"],
-}
+SKOPEO = TABLES["skopeo"]
 
 
 @pytest.mark.extended

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,9 @@ from packager.images.target import parse_registry_target
 from packager.images.tee import write_image
 from tests.conftest import need
 from tests.support.doubles.registry import PASSWORD, USER
+from tests.support.known import known
 from tests.support.made_images import image_with, registry_sink, tar_layer
+from tests.support.processes import run_program
 
 pytestmark = pytest.mark.live
 
@@ -45,13 +46,9 @@ def test_skopeo_checks_what_was_pushed(registry: str, weights: Layer, tmp_path: 
 
     ref = push(sink, clients, image_with(weights), tmp_path)
 
-    subprocess.run(
-        [need("skopeo"), "copy", "--src-tls-verify=false", "--preserve-digests"]
-        + ["--dest-oci-accept-uncompressed-layers"]
-        + [f"docker://{registry}/real/model:1", f"oci:{tmp_path}/copy:1"],
-        check=True,
-        capture_output=True,
-    )
+    kept = ("--preserve-digests", "--dest-oci-accept-uncompressed-layers")
+    places = (f"docker://{registry}/real/model:1", f"oci:{tmp_path}/copy:1")
+    run_program(need("skopeo"), "copy", "--src-tls-verify=false", *kept, *places)
     index = json.loads((tmp_path / "copy" / "index.json").read_bytes())
     assert index["manifests"][0]["digest"] == ref.digest
     assert sink.bytes_sent > SIZE
@@ -67,8 +64,7 @@ def test_a_base_is_mounted_and_read_back(registry: str, weights: Layer, tmp_path
     push(sink, clients, image_with(*base.layers, base=base), tmp_path)
 
     assert sink.bytes_sent < 2000
-    located = sink.locate(base.layers[0].digest)
-    assert located is not None
+    located = known(sink.locate(base.layers[0].digest))
     reader = BlobReader([RegistryReader(clients=clients)])
     assert sum(len(chunk) for chunk in reader.chunks(located)) == weights.blob.size
 
@@ -89,8 +85,7 @@ def test_credentials_of_docker_login_are_used(
 def test_an_upload_that_was_aborted_in_mid_body_is_really_cancelled(
     tmp_path_factory: pytest.TempPathFactory, registry: str, weights: Layer
 ) -> None:
-    writer = registry_sink(f"{registry}/real/cancelled:1", RegistryClients()).writer(weights)
-    assert writer is not None
+    writer = known(registry_sink(f"{registry}/real/cancelled:1", RegistryClients()).writer(weights))
     for number, chunk in enumerate(BlobReader().chunks(weights.blob)):
         if number == 3:
             break

@@ -12,7 +12,7 @@ import pytest
 from packager.core.image import MEDIA_MANIFEST, Descriptor
 from packager.images.attached import attach_document
 from packager.images.signatures.forms import MEDIA_BUNDLE
-from tests.support.commandline import TINY, Packager
+from tests.support.commandline import TINY, Packager, printed
 from tests.support.doubles.registry import FakeRegistry, sha256
 
 BUILD = ("build", str(TINY), "--instance", "local", "--base", "scratch", "--quiet")
@@ -21,12 +21,6 @@ TYPES = {
     "https://cyclonedx.org/bom",
     "https://slsa.dev/provenance/v1",
 }
-
-
-def run(packager: Packager, *words: str) -> str:
-    done = packager(*words)
-    assert done.status == 0, done.err
-    return done.out
 
 
 def bundles_in(registry: FakeRegistry, repository: str) -> list[dict[str, Any]]:
@@ -42,11 +36,11 @@ def bundles_in(registry: FakeRegistry, repository: str) -> list[dict[str, Any]]:
 
 
 def test_a_build_signs_image_sbom_and_provenance_once(packager: Packager) -> None:
-    run(packager, "keys", "make", "image", "--to", "key.pem")
+    printed(packager, "keys", "make", "image", "--to", "key.pem")
     with FakeRegistry(referrers=True) as registry:
         outputs = ("--output", f"{registry.host}/a:1", "--output", "oci:out")
         for _ in range(2):
-            out = run(packager, *BUILD, *outputs, "--sign", "key.pem")
+            out = printed(packager, *BUILD, *outputs, "--sign", "key.pem")
         digest = out.splitlines()[0].rpartition("@")[2]
         statements = bundles_in(registry, "a")
         tag = digest.replace(":", "-")
@@ -66,11 +60,11 @@ def test_a_build_signs_image_sbom_and_provenance_once(packager: Packager) -> Non
 @pytest.mark.parametrize("listing", [True, False], ids=["with the API", "without it"])
 def test_a_document_takes_at_most_four_requests(packager: Packager, listing: bool) -> None:
     """Beside what a push of the same image takes; a signature has its own document in each form."""
-    run(packager, "keys", "make", "image", "--to", "key.pem")
+    printed(packager, "keys", "make", "image", "--to", "key.pem")
     counts = []
     for options in (("--no-sbom",), ("--no-sbom",), ("--sign", "key.pem")):  # first digests
         with FakeRegistry(referrers=listing) as registry:
-            run(packager, *BUILD, "--output", f"{registry.host}/a:1", *options)
+            printed(packager, *BUILD, "--output", f"{registry.host}/a:1", *options)
             counts.append(len(registry.seen))
             documents = {
                 one["digest"]
@@ -84,10 +78,10 @@ def test_a_document_takes_at_most_four_requests(packager: Packager, listing: boo
 
 
 def test_what_others_attached_is_not_signed(packager: Packager) -> None:
-    run(packager, "keys", "make", "image")
+    printed(packager, "keys", "make", "image")
     with FakeRegistry(referrers=True) as registry:
         place = f"{registry.host}/a:1"
-        digest = run(packager, *BUILD, "--no-sbom", "--output", place).strip().rpartition("@")[2]
+        digest = printed(packager, *BUILD, "--no-sbom", "--output", place).rpartition("@")[2]
         theirs = {
             "bomFormat": "CycloneDX",
             "metadata": {
@@ -107,9 +101,9 @@ def test_what_others_attached_is_not_signed(packager: Packager) -> None:
             registry.put("a", blob)
         registry.put_manifest("a", sha256(made.manifest), made.manifest, MEDIA_MANIFEST)
 
-        run(packager, "sign", place)
+        printed(packager, "sign", place)
         signed = [one["predicateType"] for one in bundles_in(registry, "a")]
-        run(packager, "sign", place, "--attest")
+        printed(packager, "sign", place, "--attest")
         attested = [one["predicateType"] for one in bundles_in(registry, "a")]
 
     assert signed == ["https://sigstore.dev/cosign/sign/v1"]
@@ -117,15 +111,15 @@ def test_what_others_attached_is_not_signed(packager: Packager) -> None:
 
 
 def test_a_push_signs_what_it_writes(packager: Packager) -> None:
-    run(packager, "keys", "make", "image", "--to", "key.pem")
-    run(packager, *BUILD, "--output", "oci:out")
+    printed(packager, "keys", "make", "image", "--to", "key.pem")
+    printed(packager, *BUILD, "--output", "oci:out")
     with FakeRegistry() as registry:
-        run(packager, "push", "oci:out", f"{registry.host}/a:1", "--sign", "key.pem", "--quiet")
+        printed(packager, "push", "oci:out", f"{registry.host}/a:1", "--sign", "key.pem", "--quiet")
         assert any(pointer.endswith(".sig") for _, pointer in registry.manifests)
 
 
 def test_a_key_that_others_can_read_is_refused(packager: Packager, tmp_path: Path) -> None:
-    run(packager, "keys", "make", "image", "--to", "key.pem")
+    printed(packager, "keys", "make", "image", "--to", "key.pem")
     secret = (tmp_path / "key.pem").read_text().splitlines()[1]
     (tmp_path / "key.pem").chmod(0o644)
 
@@ -137,7 +131,7 @@ def test_a_key_that_others_can_read_is_refused(packager: Packager, tmp_path: Pat
 
 
 def test_an_output_that_keeps_no_signature_is_refused(packager: Packager) -> None:
-    run(packager, "keys", "make", "image", "--to", "key.pem")
+    printed(packager, "keys", "make", "image", "--to", "key.pem")
 
     done = packager(*BUILD, "--output", "docker:tiny:1", "--sign", "key.pem")
 
@@ -145,16 +139,16 @@ def test_an_output_that_keeps_no_signature_is_refused(packager: Packager) -> Non
 
 
 def test_keys_are_listed_made_and_explained(packager: Packager) -> None:
-    public = run(packager, "keys", "make", "image")
-    run(packager, "keys", "make", "cache")
-    run(packager, "keys", "make", "claims")
+    public = printed(packager, "keys", "make", "image")
+    printed(packager, "keys", "make", "cache")
+    printed(packager, "keys", "make", "claims")
 
-    listed = json.loads(run(packager, "keys", "list", "--format", "json"))["keys"]
-    explained = json.loads(run(packager, "keys", "explain", "--format", "json"))
+    listed = json.loads(printed(packager, "keys", "list", "--format", "json"))["keys"]
+    explained = json.loads(printed(packager, "keys", "explain", "--format", "json"))
 
     assert {row["kind"] for row in listed if row["id"]} == {"image", "cache", "claims"}
     assert set(explained) == {"image", "cache", "claims"}
-    assert run(packager, "keys", "public") == public
+    assert printed(packager, "keys", "public") == public
     assert packager("keys", "make", "image").status == 2
 
 
@@ -163,16 +157,16 @@ def test_what_a_key_has_signed_is_verified_and_the_digest_goes_on(
 ) -> None:
     for name in ("ours", "theirs"):
         (tmp_path / f"{name}.pub").write_text(
-            run(packager, "keys", "make", "image", "--to", f"{name}.pem")
+            printed(packager, "keys", "make", "image", "--to", f"{name}.pem")
         )
     keys = [("--key", str(tmp_path / f"{name}.pub")) for name in ("ours", "theirs")]
     with FakeRegistry(referrers=True) as registry:
         signed, plain = f"{registry.host}/a:1", f"{registry.host}/a:2"
-        out = run(packager, *BUILD, "--output", signed, "--sign", "ours.pem")
-        run(packager, *BUILD, "--max-batch", "3", "--output", plain)
+        out = printed(packager, *BUILD, "--output", signed, "--sign", "ours.pem")
+        printed(packager, *BUILD, "--max-batch", "3", "--output", plain)
         kinds = ("--type", "signature", "--type", "sbom", "--type", "provenance")
 
-        proven = run(packager, "verify", signed, *keys[0], *kinds)
+        proven = printed(packager, "verify", signed, *keys[0], *kinds)
         refused = [
             packager("verify", one, *key) for one, key in ((signed, keys[1]), (plain, keys[0]))
         ]
@@ -186,8 +180,8 @@ def test_what_a_key_has_signed_is_verified_and_the_digest_goes_on(
 
 def test_a_layout_as_oras_writes_it_is_verified(packager: Packager, tmp_path: Path) -> None:
     """Untagged entries with their type, and no annotation of ours at the image."""
-    (tmp_path / "key.pub").write_text(run(packager, "keys", "make", "image", "--to", "key.pem"))
-    run(packager, *BUILD, "--output", "oci:out", "--sign", "key.pem")
+    (tmp_path / "key.pub").write_text(printed(packager, "keys", "make", "image", "--to", "key.pem"))
+    printed(packager, *BUILD, "--output", "oci:out", "--sign", "key.pem")
     index = json.loads((tmp_path / "out/index.json").read_bytes())
     entries = index["manifests"]
     assert len(entries) > 2
@@ -198,7 +192,7 @@ def test_a_layout_as_oras_writes_it_is_verified(packager: Packager, tmp_path: Pa
     (tmp_path / "out/index.json").write_text(json.dumps(index))
 
     words = ("verify", "oci:out", "--key", "key.pub", "--type", "signature", "--type", "sbom")
-    run(packager, *words)
+    printed(packager, *words)
     index["manifests"] = [one for one in listed if "artifactType" not in one]
     (tmp_path / "out/index.json").write_text(json.dumps(index))
     assert packager(*words).status == 65  # they were stripped

@@ -12,6 +12,7 @@ from packager.cli.wiring.settings import settings_for
 from packager.core.record import BuildRecord
 from packager.core.request import BuildRequest
 from packager.pipeline import pipeline
+from tests.support.known import known
 
 MODEL = "examples/tiny-llama"
 DRAFT = "examples/tiny-llama-draft"
@@ -24,13 +25,6 @@ def built(*outputs: str, model: str | Path = MODEL, **asked: Any) -> BuildRecord
     return pipeline.build(request, services_for(settings_for(request)))
 
 
-def files_in(root: Path) -> dict[str, bytes]:
-    """Return the bytes of all files below a directory, by path."""
-    return {
-        str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()
-    }
-
-
 def files_of_image(layout: Path) -> dict[str, bytes]:
     """Return the bytes of all files in the layers of a layout's image, as tarfile reads them."""
     blobs = layout / "blobs" / "sha256"
@@ -41,7 +35,6 @@ def files_of_image(layout: Path) -> dict[str, bytes]:
         with tarfile.open(blobs / layer["digest"][7:]) as archive:
             for member in archive:
                 if member.isfile():
-                    file = archive.extractfile(member)
-                    assert file is not None
+                    file = known(archive.extractfile(member))
                     found[f"/{member.name}"] = file.read()
     return found

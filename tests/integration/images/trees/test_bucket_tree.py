@@ -21,11 +21,12 @@ from packager.core.units import MIB
 from packager.images import tee
 from packager.images.trees import objects
 from packager.images.trees.bucket import TreeBucket
-from tests.integration.images.trees.building import MODEL, built, files_in
+from tests.integration.images.trees.building import MODEL, built
 from tests.support.cases import cases_of
 from tests.support.doubles.fault_proxy import Action, Fault, FaultProxy
 from tests.support.doubles.models import write_model
 from tests.support.doubles.s3 import Bucket, bucket_server
+from tests.support.places import files_below
 
 cases = cases_of(__file__)
 
@@ -78,7 +79,7 @@ def test_a_bucket_holds_the_files_of_a_directory(bucket: TreeInBucket, tmp_path:
     record = bucket.build(f"dir:{tmp_path}/out")
 
     there = bucket.tree()
-    assert there == files_in(tmp_path / "out")
+    assert there == files_below(tmp_path / "out")
     assert {tree.digest for tree in record.trees} == {record.digest}
     digest = hashlib.sha256(there["packager-tree.json"]).hexdigest()
     assert record.digest == f"sha256:{digest}"
@@ -329,7 +330,7 @@ def test_a_model_of_a_bucket_is_read_once_for_image_and_tree(
 
     read = [seen for seen in proxy.requests("GET", "source/model-00002") if _is_large(seen)]
     assert len(read) == 1
-    assert files_in(tmp_path / "tree") == bucket.tree()
+    assert files_below(tmp_path / "tree") == bucket.tree()
 
 
 def _is_large(seen: Any) -> bool:

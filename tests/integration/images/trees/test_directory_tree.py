@@ -24,9 +24,10 @@ from packager.images.blobs import BlobReader
 from packager.images.trees import directory
 from packager.pipeline import pipeline
 from packager.pipeline.report import dry_run_document, dry_run_report
-from tests.integration.images.trees.building import DRAFT, MODEL, built, files_in, files_of_image
+from tests.integration.images.trees.building import DRAFT, MODEL, built, files_of_image
 from tests.support.cases import read_tables
 from tests.support.doubles.models import write_json, write_model, write_safetensors
+from tests.support.places import files_below
 
 GPU = {"instance": "ml.g5.xlarge"}
 TABLES = read_tables(__file__)
@@ -52,7 +53,7 @@ class Tree:
         return built(f"dir:{self.root}", *outputs, **asked)
 
     def files(self) -> dict[str, bytes]:
-        return files_in(self.root)
+        return files_below(self.root)
 
     def manifest(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads((self.root / "packager-tree.json").read_bytes())
@@ -95,7 +96,7 @@ def test_files_of_a_tree_are_the_image_s(name: str, compression: str, tmp_path: 
         for path, data in image.items()
         if path.startswith("/opt/packager/model/")
     }
-    tree = files_in(tmp_path / "tree")
+    tree = files_below(tmp_path / "tree")
     manifest = tree.pop("packager-tree.json")
     served = {path for path in tree if path.startswith("serving/")}
     assert {path: data for path, data in tree.items() if path not in served} == baked
@@ -134,8 +135,8 @@ def test_a_tree_alone_is_that_beside_an_image(tmp_path: Path) -> None:
         f"dir:{tmp_path}/mounted", f"oci:{tmp_path}/server", base="scratch", weights="mounted"
     )
 
-    assert files_in(tmp_path / "alone") == files_in(tmp_path / "beside")
-    assert files_in(tmp_path / "alone") == files_in(tmp_path / "mounted")
+    assert files_below(tmp_path / "alone") == files_below(tmp_path / "beside")
+    assert files_below(tmp_path / "alone") == files_below(tmp_path / "mounted")
     assert alone.digest == beside.trees[0].digest == mounted.trees[0].digest
     assert (alone.images, alone.layers, alone.base.reference) == ((), (), "scratch")
     assert beside.digest == beside.images[0].digest != alone.digest
@@ -179,9 +180,9 @@ def test_medusa_heads_lie_as_the_guide_to_awq_and_medusa_lays_them(tmp_path: Pat
     data["base_model_name_or_path"] = "/opt/ml/model/llm/"
     with (guide / "config.json").open("w") as file:
         json.dump(data, indent=2, fp=file)
-    tree = files_in(tmp_path / "tree")
+    tree = files_below(tmp_path / "tree")
     manifest = json.loads(tree.pop("packager-tree.json"))
-    assert tree == files_in(guide)
+    assert tree == files_below(guide)
     assert manifest["container"]["env"]["HF_MODEL_ID"] == "/opt/ml/model"
 
 

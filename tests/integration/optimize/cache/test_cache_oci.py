@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,6 +42,7 @@ from tests.support.cases import cases_of
 from tests.support.doubles.registry import FakeRegistry, sha256
 from tests.support.doubles.stores import MemoryStore
 from tests.support.made_images import blob_in, hasty_clients, layout_sink, registry_sink
+from tests.support.processes import run_program
 from tests.support.refusals import raises_code
 
 cases = cases_of(__file__)
@@ -227,11 +227,7 @@ def test_a_missing_artifact_is_explained(exchange: Exchange) -> None:
 @pytest.mark.live
 def test_a_real_registry_and_skopeo_take_it(exchange: Exchange, registry: str) -> None:
     reference, copied = exchange.push(registry), f"oci:{exchange.root / 'copied'}:x"
-    subprocess.run(
-        [need("skopeo"), "copy", "--src-tls-verify=false", f"docker://{reference}", copied],
-        check=True,
-        capture_output=True,
-    )
+    run_program(need("skopeo"), "copy", "--src-tls-verify=false", f"docker://{reference}", copied)
 
     assert exchange.pull(copied).published == (exchange.entry,)
     assert exchange.pull(reference).known == (exchange.entry,)

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.images.trees.building import files_in, files_of_image
+from tests.integration.images.trees.building import files_of_image
 from tests.support.commandline import TINY, packager_in
 from tests.support.demo_builds import environment_of
 from tests.support.demo_builds import tools_dir as tools_dir
+from tests.support.places import files_below
 from tests.support.tool_steps import OUTSIDE
 
 
@@ -36,8 +37,8 @@ def test_quantized_and_compiled_files_are_the_images(tmp_path: Path, tools_dir: 
     )
 
     assert [done.status for done in (both, alone, baked)] == [0, 0, 0], both.err + alone.err
-    tree = files_in(tmp_path / "alone")
-    assert tree == files_in(tmp_path / "beside")
+    tree = files_below(tmp_path / "alone")
+    assert tree == files_below(tmp_path / "beside")
     server = files_of_image(tmp_path / "server")
     for directory in ("compiled", "serving"):
         held = {path: data for path, data in tree.items() if path.startswith(f"{directory}/")}

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import need, unavailable
-from tests.support.cache_entries import files_below
 from tests.support.commandline import Done
 from tests.support.demo_builds import OPTIONS, digest, environment_of
+from tests.support.places import files_below
 
 Build = Callable[..., Done]
 READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'

@@ -227,13 +227,4 @@ def test_the_table_has_aiperfs_sections_names_and_units() -> None:
         }
     )
 
-    assert table.decode().split("\r\n") == [
-        "Metric,avg,min,max,sum,p1,p5,p10,p25,p50,p75,p90,p95,p99,std",
-        "OSL Mismatch Diff % (%),0.50,,,,,,,,0.25,,,,,",
-        "Time to First Token (ms),2.26,1.50,1.50,,,,,,1.50,,,,1.50,1.50",
-        "",
-        "Metric,Value",
-        "Request Count,3.00",
-        "Total Output Sequence Length (tokens),1234567.00",
-        "",
-    ]
+    assert table.decode().split("\r\n") == TABLES["the_table_has_aiperfs_sections_names_and_units"]

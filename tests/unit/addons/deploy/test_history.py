@@ -12,6 +12,7 @@ from packager.addons.deploy.sagemaker.history import (
     specification_of,
 )
 from tests.support.cases import read_tables
+from tests.support.known import known
 
 SPECIFICATION = read_tables(__file__)["specification"]
 
@@ -23,8 +24,7 @@ def test_what_was_never_in_service_is_not_gone_back_to() -> None:
         ("first", {SERVED_TAG: "2026-11-01"}),
         ("now", {SERVED_TAG: "2026-11-09"}),
     ]
-    served = last_served(found, "now")
-    assert served is not None
+    served = known(last_served(found, "now"))
     assert served.name == "second"
     assert last_served(found[:1], "now") is None
 

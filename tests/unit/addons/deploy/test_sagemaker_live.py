@@ -144,14 +144,7 @@ def test_copies_are_changed_unless_something_scales_them(
     assert sent == (None if wanted.scales else {"CopyCount": wanted.copies})
 
 
-@pytest.mark.parametrize(
-    ("state", "error", "code"),
-    [
-        ("absent", "NotFound", 66),
-        ("creating", "StillStarting", 69),
-        ("failed", "EndpointFailed", 69),
-    ],
-)
+@cases("what_does_not_serve_is_told_apart")
 def test_what_does_not_serve_is_told_apart(state: DeployState, error: str, code: int) -> None:
     with raises_code(error) as raised:
         _check_serving(NAME, DeployStatus(state=state, said=state))

@@ -113,19 +113,7 @@ def test_a_job_elsewhere_finds_the_file_of_requests(
     assert found.workload == (str(tmp_path / "log.jsonl") if whole else workload)
 
 
-@pytest.mark.parametrize(
-    ("asked", "job_has"),
-    [
-        ({"calibration": "a.jsonl"}, {"calibration": "{here}/a.jsonl"}),
-        ({"evaluate": "./a.jsonl"}, {"evaluate": "{here}/a.jsonl"}),
-        ({"evaluate": "default"}, {"evaluate": "default"}),
-        ({"evaluate": "hf://datasets/org/name"}, {"evaluate": "hf://datasets/org/name"}),
-        ({"base": "oci:base:1"}, {"base": "oci:{here}/base:1"}),
-        ({"base": "oci:../base"}, {"base": "oci:{here}/../base"}),
-        ({"base": "docker:base:1"}, {"base": "docker:base:1"}),
-    ],
-    ids=str,
-)
+@cases("a_job_elsewhere_finds_every_file_that_a_request_names")
 def test_a_job_elsewhere_finds_every_file_that_a_request_names(
     asked: dict[str, str], job_has: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

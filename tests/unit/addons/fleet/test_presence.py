@@ -9,8 +9,9 @@ import pytest
 
 from artifact_cache.store import address_of
 from packager.optimize.steps.presence import Presence
-from tests.support.cache_entries import CHECKPOINT, Build, files_below, files_of
+from tests.support.cache_entries import CHECKPOINT, Build, files_of
 from tests.support.cache_opening import LocalStore, open_cache
+from tests.support.places import files_below
 
 
 @pytest.fixture

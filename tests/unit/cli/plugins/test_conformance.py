@@ -43,6 +43,7 @@ from packager.images.blobs import BlobReader
 from packager.images.registry.clients import RegistryClients
 from packager.images.target import parse_target
 from tests.support.commandline import ROOT
+from tests.support.known import known
 
 # What makes an implementation of each kind, what it must be, and a page that has its name.
 Make = Callable[[Any, str, Path], object]
@@ -170,8 +171,7 @@ def test_help_offers_what_the_table_has(command: str, option: str, names: set[st
     found: click.Command = app
     for word in command.split():
         assert isinstance(found, click.Group)
-        inner = found.get_command(click.Context(found), word)
-        assert inner is not None
+        inner = known(found.get_command(click.Context(found), word))
         found = inner
     parameter = next(one for one in found.params if one.name == option)
     assert isinstance(parameter.type, click.Choice)

@@ -11,6 +11,7 @@ from packager.cli.serving.acceptance import acceptance, combine, speculates
 from packager.core.probes import ProbeResponse
 from packager.core.speculation import Acceptance
 from tests.support.cases import as_type, read_tables
+from tests.support.known import known
 
 TABLES = read_tables(__file__)
 
@@ -35,25 +36,22 @@ def test_vllm_counts_and_differences_are_taken() -> None:
 
 
 def test_engines_behind_one_server_are_added_up() -> None:
-    found = acceptance(["", LATER + OTHER], [], [])
+    found = known(acceptance(["", LATER + OTHER], [], []))
 
-    assert found is not None
     assert (found.drafts, found.draft_tokens, found.accepted_tokens) == (30, 60, 17)
     assert found.by_position == (0.4, 0.1667)
 
 
 def test_a_draft_that_proposed_nothing_has_no_length() -> None:
-    found = acceptance([LATER, LATER], [answer(9, 9)], [answer(9, 9)])
+    found = known(acceptance([LATER, LATER], [answer(9, 9)], [answer(9, 9)]))
 
-    assert found is not None
     assert (found.source, found.drafts, found.length, found.rate) == ("vllm", 0, None, None)
 
 
 def test_counters_that_shrank_tell_nothing() -> None:
     """The server was started again while it was measured."""
-    found = acceptance([LATER, EARLIER], [answer(7, 3)], [answer(7, 3)])
+    found = known(acceptance([LATER, EARLIER], [answer(7, 3)], [answer(7, 3)]))
 
-    assert found is not None
     assert (found.source, found.length) == ("chunks", 3.0)
 
 
@@ -102,9 +100,8 @@ def test_without_metrics_and_answers_nothing_tells() -> None:
 def test_a_position_that_is_none_is_left_out(position: str) -> None:
     odd = LATER.replace('position="1"', f'position="{position}"')
 
-    found = acceptance([EARLIER, odd], [], [])
+    found = known(acceptance([EARLIER, odd], [], []))
 
-    assert found is not None
     assert (found.length, found.by_position) == (2.2, (0.8,))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from packager.cli.serving.engine_log import LogError, excerpt, first_error
 from tests.support.cases import cases_of, read_tables
+from tests.support.known import known
 from tests.support.places import DATA
 
 cases = cases_of(__file__, "logs")
@@ -19,9 +20,7 @@ LOGS = DATA / "engine_logs"
 
 
 def error_of(name: str) -> LogError:
-    error = first_error((LOGS / f"{name}.log").read_text(encoding="utf-8"))
-    assert error is not None
-    return error
+    return known(first_error((LOGS / f"{name}.log").read_text(encoding="utf-8")))
 
 
 @cases("causes")
@@ -44,9 +43,8 @@ CHAIN = TABLES["chain"]
 
 @cases("of_a_chain_the_cause_counts_and_what_was_handled_does_not")
 def test_of_a_chain_the_cause_counts_and_what_was_handled_does_not(link: str, summary: str) -> None:
-    error = first_error(CHAIN.format(link=link))
+    error = known(first_error(CHAIN.format(link=link)))
 
-    assert error is not None
     assert error.summary == summary
 
 
@@ -65,19 +63,16 @@ def test_a_process_that_lost_another_may_say_so_first(consequence: str) -> None:
     )
     log = f"{start.format(0)}\n{consequence}\n{start.format(1)}\nMemoryError: none left\n"
 
-    error = first_error(log)
+    error = known(first_error(log))
 
-    assert error is not None
     assert error.summary == "MemoryError: none left"
 
 
-def test_only_consequences_are_better_than_nothing() -> None:
-    error = first_error(
-        "Traceback (most recent call last):\n  x\nRuntimeError: See root cause above\n"
-    )
+def test_only_consequences_are_better_than_nothing_and_a_summary_is_cut() -> None:
+    alone = "Traceback (most recent call last):\n  x\nRuntimeError: See root cause above\n"
 
-    assert error is not None
-    assert error.summary == "RuntimeError: See root cause above"
+    assert known(first_error(alone)).summary == "RuntimeError: See root cause above"
+    assert len(known(first_error(f"x: error: {'y' * 1000}\n")).summary) == 300
 
 
 def test_a_long_log_is_its_first_error_and_its_end() -> None:
@@ -105,13 +100,6 @@ def test_a_short_log_stays_as_it_is() -> None:
     assert excerpt("a\nTraceback (most recent call last):\nValueError: no\n", tail=10) == (
         "a\nTraceback (most recent call last):\nValueError: no\n"
     )
-
-
-def test_a_summary_is_cut() -> None:
-    error = first_error(f"x: error: {'y' * 1000}\n")
-
-    assert error is not None
-    assert len(error.summary) == 300
 
 
 def test_a_hostile_log_is_read_in_time() -> None:

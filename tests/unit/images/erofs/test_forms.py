@@ -29,6 +29,7 @@ from packager.images.remote_layers import RemoteLayerIndex
 from packager.images.tar import TarEntry, make_tar
 from packager.images.variants import choose_platform, forms_of, offered_platforms
 from tests.support.cases import cases_of, read_tables
+from tests.support.known import known
 from tests.unit.images.test_write_image import (
     WEIGHTS,
     Bench,
@@ -280,13 +281,12 @@ def test_weights_that_change_while_they_are_read_give_no_image(
 
 def test_claims_say_what_both_forms_hold(bench: Bench, shard: Path) -> None:
     image = image_of(shard)
-    known = replace(image.layers[0], content="sha256:" + "c" * 64)
+    named = replace(image.layers[0], content="sha256:" + "c" * 64)
     sink = IndexSink()
 
-    written = bench.write(with_file_systems(replace(image, layers=(known,))), sink)
+    written = bench.write(with_file_systems(replace(image, layers=(named,))), sink)
 
-    twin = written.layers[0].twin
-    assert twin is not None
+    twin = known(written.layers[0].twin)
     assert {(claim.digest, claim.size) for claim in sink.claims} == {
         (written.layers[0].digest, written.layers[0].size),
         (twin.digest, twin.size),

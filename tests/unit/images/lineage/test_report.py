@@ -11,6 +11,7 @@ from packager.images.lineage.index import LineageIndex
 from packager.images.lineage.page import lineage_page
 from packager.images.lineage.records import record_fragment
 from packager.images.lineage.report import lineage_document, lineage_lines
+from tests.support.known import known
 from tests.support.lineage_records import IMAGE, KEY, record
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -99,8 +100,7 @@ def test_columns_go_from_what_went_in_to_what_came_out() -> None:
     at = {}
     for group in drawing.iter(f"{SVG}g"):
         kind, _ = (one.text for one in group.iter(f"{SVG}text"))
-        box = group.find(f"{SVG}rect")
-        assert box is not None
+        box = known(group.find(f"{SVG}rect"))
         at[kind] = int(box.get("x") or 0)
 
     assert at["data"] < at["step"] < at["artifact"] < at["image"]

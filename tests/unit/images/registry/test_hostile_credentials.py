@@ -11,6 +11,7 @@ from packager.cli.doctor.doctor import _registry_logins
 from packager.core.errors import PackagerError
 from packager.images.registry.credentials import find_credentials
 from tests.support.cases import cases_of
+from tests.support.known import known
 
 cases = cases_of(__file__)
 
@@ -49,9 +50,8 @@ def test_a_name_that_is_no_host_hides_no_other(key: str, tmp_path: Path) -> None
     good = '"registry.example":{"auth":"YTpi"}'
     (tmp_path / "config.json").write_text(f'{{"auths":{{"{key}":{{}},{good}}}}}')
 
-    found = find_credentials(HOST, {"HOME": str(tmp_path), "DOCKER_CONFIG": str(tmp_path)})
+    found = known(find_credentials(HOST, {"HOME": str(tmp_path), "DOCKER_CONFIG": str(tmp_path)}))
 
-    assert found is not None
     assert (found.user, found.password) == ("a", "b")
 
 

@@ -31,18 +31,12 @@ def test_what_is_no_reference_is_refused_by_the_wrong_part(text: str, part: str)
     assert refused.value.hint
 
 
-def test_upper_case_is_explained() -> None:
+@cases("explained")
+def test_a_slip_is_explained(text: str, hint: str) -> None:
     with pytest.raises(UsageError) as refused:
-        parse_reference("ghcr.io/Org/Model:1")
+        parse_reference(text)
 
-    assert refused.value.hint == "use lower case: 'org/model'"
-
-
-def test_a_scheme_is_explained() -> None:
-    with pytest.raises(UsageError) as refused:
-        parse_reference("https://ghcr.io/org/model")
-
-    assert refused.value.hint == "leave out https://"
+    assert refused.value.hint == hint
 
 
 def test_a_digest_wins_over_a_tag() -> None:

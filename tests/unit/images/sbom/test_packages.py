@@ -9,8 +9,11 @@ import pytest
 from packager.core.image import Layer
 from packager.images.sbom.kept_packages import PackageStore
 from packager.images.sbom.packages import packages_of
+from tests.support.cases import cases_of
 from tests.support.made_layers import file, layer_of, link, read, symlink, tar_of
 from tests.support.refusals import raises_code
+
+cases = cases_of(__file__)
 
 RELEASE = b'ID=debian\nVERSION_ID="12"\nNAME=x\n'
 STATUS = b"""Package: libc6
@@ -54,15 +57,7 @@ def test_what_is_installed_is_found(packing: str) -> None:
     assert purls(layer_of(tar_of(members), packing)) == [ADDUSER, LIBC, "pkg:pypi/foo-bar@1.2"]
 
 
-@pytest.mark.parametrize(
-    ("state", "is_there"),
-    [
-        ("unpacked", True),
-        ("half-configured", True),
-        ("config-files", False),
-        ("half-installed", False),
-    ],
-)
+@cases("packages_that_are_unpacked_are_there_before_they_are_configured")
 def test_packages_that_are_unpacked_are_there_before_they_are_configured(
     state: str, is_there: bool
 ) -> None:

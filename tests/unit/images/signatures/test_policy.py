@@ -22,8 +22,10 @@ from packager.images.signatures.keys import (
 from packager.images.signatures.policy import canonical_name, check_image, read_policy
 from packager.images.signatures.statements import CYCLONEDX, SLSA, statement
 from packager.images.target import parse_target
-from tests.support.cases import cases_of
+from tests.support.cases import cases_of, read_tables
 from tests.support.refusals import raises_code
+
+TABLES = read_tables(__file__)
 
 cases = cases_of(__file__)
 
@@ -32,11 +34,7 @@ DIGESTS = {
     "other": f"sha256:{'d' * 64}",
     "index": f"sha256:{'e' * 64}",
 }
-POLICY = {
-    "names": ["registry.example.com/models/**"],
-    "keys": ["ours.pub"],
-    "require": ["signature"],
-}
+POLICY = TABLES["policy"]
 SIGNERS: dict[tuple[Path, str], FileSigner] = {}  # by directory and name of the key
 
 

@@ -13,6 +13,7 @@ from packager.engines.schema import ENGINES, load_schema
 from packager.engines.vllm.family import VllmFamily
 from packager.optimize.compile.vllm_cache import _engine_args, _key
 from tests.support.cases import cases_of
+from tests.support.known import known
 from tests.unit.optimize.compile import test_vllm_cache as vllm
 
 cases = cases_of(__file__)
@@ -104,8 +105,7 @@ def test_what_shapes_the_cache_stands_in_fields_of_its_own() -> None:
     assert (key.shape.max_batch, key.parallelism.tp, key.parallelism.pp) == (4, 1, 1)
     facts = vllm.compile_facts()
     serving = VllmFamily().render(deep, Artifacts(model=()))
-    split = _key(facts, deep, serving, [], {})
-    assert split is not None
+    split = known(_key(facts, deep, serving, [], {}))
     assert (split.parallelism.tp, split.parallelism.pp, split.parallelism.world) == (4, 2, 8)
     assert split.parallelism.ranks == (0, 1, 2, 3, 4, 5, 6, 7)
     assert _engine_args(deep, ["--block-size", "32"]) == {"block-size": "32"}

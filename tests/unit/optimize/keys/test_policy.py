@@ -14,6 +14,7 @@ from packager.cli.wiring.settings import Settings
 from packager.optimize.keys.documents import KINDS
 from packager.optimize.keys.policy import KIND_POLICY
 from tests.support.cache_entries import CHECKPOINT, NEURON, Build
+from tests.support.known import known
 from tests.unit.artifact_cache.test_matching import shaped
 
 SOURCES = sorted(Path(artifact_cache.__file__).parent.rglob("*.py"))
@@ -38,8 +39,7 @@ def test_every_kind_has_the_name_that_it_is_registered_by() -> None:
 
 def test_the_cache_of_a_build_is_opened_with_the_policy(tmp_path: Path) -> None:
     """Without it every hit on 140 GB of tensors would hash them."""
-    cache = artifact_cache_for(Settings(cache_dir=tmp_path / "cache", environment={}))
-    assert cache is not None
+    cache = known(artifact_cache_for(Settings(cache_dir=tmp_path / "cache", environment={})))
     cache.get_or_build(shaped(NEURON, max_batch=16), Build(), tmp_path / "neuron")
     cache.get_or_build(CHECKPOINT, written_long_ago, tmp_path / "checkpoint")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from packager.models.walk import Found, walk
 from packager.optimize.steps.failures import StepBroken
 from packager.optimize.steps.results import read_result
 from tests.support.doubles.models import write_model
+from tests.support.places import files_below, sha256_in
 
 
 @pytest.fixture
@@ -36,19 +36,11 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-def digests_of(place: Path) -> dict[str, str]:
-    return {
-        path.relative_to(place).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in place.rglob("*")
-        if path.is_file()
-    }
-
-
 @pytest.mark.parametrize("gives", ["model", "draft"])
 def test_a_cached_result_may_get_another_link_while_it_is_read(place: Path, gives: str) -> None:
     step = Step(name="quantize", tool="t", gives=gives)  # type: ignore[arg-type]
 
-    found = read_result(step, place, digests_of(place), {})
+    found = read_result(step, place, files_below(place, sha256_in), {})
 
     assert "config.json" in {file.path for file in found}
 
@@ -69,6 +61,6 @@ def test_figures_of_a_cached_evaluation_may_get_another_link(tmp_path: Path) -> 
         read.extend(read_start(file.content, 10) for file in files)  # type: ignore[attr-defined]
 
     step = Step(name="evaluate", tool="t", gives="quality")
-    read_result(step, place, digests_of(place), {"quality": check})
+    read_result(step, place, files_below(place, sha256_in), {"quality": check})
 
     assert read == [b"{}"]

@@ -18,9 +18,10 @@ from packager.core.recipe import Step, StepOutcome, StepResult
 from packager.optimize.steps.dry_run import DryRunExecutor
 from packager.optimize.steps.running import with_cache_healed
 from packager.optimize.steps.services import OnMiss
-from tests.support.cache_entries import NEURON, Build, files_below, files_of
+from tests.support.cache_entries import NEURON, Build, files_of
 from tests.support.cache_opening import LocalStore, open_local
 from tests.support.cases import cases_of
+from tests.support.places import files_below
 from tests.support.tool_steps import run_step
 from tests.unit.optimize.steps.test_larger_artifacts import step_of, tool
 

@@ -20,6 +20,7 @@ from packager.core.capture.http import capture_of
 from packager.core.capture.settings import VARIABLE, CaptureSettings
 from tests.support.cases import cases_of
 from tests.support.free_ports import free_port
+from tests.support.known import known
 
 cases = cases_of(__file__)
 
@@ -397,8 +398,7 @@ async def captured_rows(
     folder: Path, requests: tuple[bytes, ...], answer: Answer
 ) -> tuple[list[Any], dict[str, int]]:
     """Return the rows, and the counts, that requests to a front with a capture leave."""
-    captures = capture_of(CaptureSettings(directory=str(folder / "rows"), share=1.0).text())
-    assert captures is not None
+    captures = known(capture_of(CaptureSettings(directory=str(folder / "rows"), share=1.0).text()))
     place = folder / "servers.json"
     async with server(answer) as name:
         use(place, name)
@@ -460,8 +460,7 @@ async def test_a_cut_answer_is_marked_as_such(tmp_path: Path) -> None:
 async def test_a_capture_that_cannot_be_written_loses_no_request(tmp_path: Path) -> None:
     (tmp_path / "rows").write_text("no folder")
     settings = CaptureSettings(directory=str(tmp_path / "rows"), share=1.0)
-    captures = capture_of(settings.text())
-    assert captures is not None
+    captures = known(capture_of(settings.text()))
     place = tmp_path / "servers.json"
     async with server(saying(OK + b"a!")) as name:
         use(place, name)

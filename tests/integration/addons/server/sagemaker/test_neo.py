@@ -16,6 +16,8 @@ from packager.core.errors import OutputFailed
 from tests.support.cases import cases_of, read_tables
 from tests.support.commandline import TINY, Done, Packager
 
+TABLES = read_tables(__file__)
+
 cases = cases_of(__file__)
 
 SHARDED = "option.load_format=sagemaker_fast_model_loader\noption.tensor_parallel_degree=1\n"
@@ -56,10 +58,8 @@ def test_a_sharding_leaves_the_model_with_its_settings(packager: Packager, job: 
     assert (done.status, done.out) == (0, f"{job}/model/compiled\n"), done.err
     assert not (job / "compilation/errors/errors.json").exists()
     out = job / "model/compiled"
-    assert (out / "serving.properties").read_text().splitlines() == [
-        "engine=Python",
-        "option.tensor_parallel_degree=1",
-        "option.max_model_len=512",
+    assert (out / "serving.properties").read_text().splitlines() == TABLES[
+        "a_sharding_leaves_the_model_with_its_settings"
     ]
     weights = sorted(one.name for one in out.glob("*.safetensors"))
     assert weights == [f"model-0000{at}-of-00003.safetensors" for at in (1, 2, 3)]

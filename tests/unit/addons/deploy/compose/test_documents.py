@@ -24,6 +24,8 @@ from tests.support.deployments import PAIRS
 from tests.support.deployments import deployment as a_deployment
 from tests.support.places import DATA
 
+TABLES = read_tables(__file__)
+
 cases = cases_of(__file__)
 
 SCHEMA = json.loads((DATA / "deploy/compose-spec.json").read_bytes())
@@ -191,18 +193,15 @@ def test_a_front_that_captures_writes_as_the_owner_of_the_directory() -> None:
     front = document["services"]["front"]
 
     assert front["user"] == "7:8"
-    assert json.loads(front["environment"]["PACKAGER_CAPTURE"]) == {
-        "command": "/packager-redact",
-        "directory": "/packager-capture",
-        "name": "my-model/all",
-        "share": 0.25,
-    }
+    assert (
+        json.loads(front["environment"]["PACKAGER_CAPTURE"])
+        == TABLES["a_front_that_captures_writes_as_the_owner_of_the_directory"]
+    )
     options = container_options(document, "front", "p", Path("/state/p"), {})
-    assert options["host"]["binds"] == [
-        "/state/p/front:/front:ro",
-        "/srv/$rows:/packager-capture:rw",
-        "/srv/redact.py:/packager-redact:ro",
-    ]
+    assert (
+        options["host"]["binds"]
+        == TABLES["a_front_that_captures_writes_as_the_owner_of_the_directory_expected"]
+    )
     assert options["container"]["user"] == "7:8"
     assert "front/packager/core/capture/recorder.py" in files
     assert "capture" not in rendered()["compose.yaml"]

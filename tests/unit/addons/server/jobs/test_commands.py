@@ -10,6 +10,7 @@ from packager.addons.server.jobs.commands import SHOW_PROGRESS, WITHOUT_FORMAT, 
 from packager.addons.server.jobs.values import Stage
 from packager.cli.app import app
 from tests.support.cases import cases_of
+from tests.support.known import known
 
 cases = cases_of(__file__)
 
@@ -47,7 +48,6 @@ def commands(
     context = click.Context(command)
     found: list[tuple[tuple[str, ...], click.Command]] = []
     for name in command.list_commands(context):
-        below = command.get_command(context, name)
-        assert below is not None
+        below = known(command.get_command(context, name))
         found += commands(below, (*path, name))
     return found

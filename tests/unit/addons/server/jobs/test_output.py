@@ -41,11 +41,17 @@ def test_lines_are_read_when_they_are_whole(tmp_path: Path) -> None:
     assert list(tail.lines(last=True)) == []
 
 
-def test_another_reader_goes_on_where_one_stopped(tmp_path: Path) -> None:
-    path = tmp_path / "errors"
-    path.write_text("one\ntwo\n")
+@pytest.mark.parametrize(
+    ("data", "start", "lines"),
+    [(b"one\ntwo\n", 4, ["two"]), (b"a\xffb\n\n", 0, ["a\ufffdb", ""])],
+    ids=["another reader goes on where one stopped", "what is no text is replaced"],
+)
+def test_lines_are_read_from_any_place(
+    tmp_path: Path, data: bytes, start: int, lines: list[str]
+) -> None:
+    (tmp_path / "errors").write_bytes(data)
 
-    assert list(Tail(path, 4).lines()) == ["two"]
+    assert list(Tail(tmp_path / "errors", start).lines()) == lines
 
 
 def test_a_line_without_an_end_does_not_fill_the_memory(tmp_path: Path) -> None:
@@ -55,13 +61,6 @@ def test_a_line_without_an_end_does_not_fill_the_memory(tmp_path: Path) -> None:
     lines = list(Tail(path, 0).lines())
 
     assert list(map(len, lines)) == [262_144, 262_144, 262_144, 213_568]
-
-
-def test_what_is_no_text_is_replaced(tmp_path: Path) -> None:
-    path = tmp_path / "errors"
-    path.write_bytes(b"a\xffb\n\n")
-
-    assert list(Tail(path, 0).lines()) == ["a\ufffdb", ""]
 
 
 @cases("takes")

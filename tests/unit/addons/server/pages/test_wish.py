@@ -22,6 +22,7 @@ from packager.addons.server.sagemaker.jumpstart import JumpStart
 from packager.addons.server.sagemaker.optimization import make_job
 from packager.addons.server.sagemaker.settings import JobSettings
 from tests.support.cases import as_type, cases_of, read_tables, shows
+from tests.support.known import known
 
 cases = cases_of(__file__)
 
@@ -56,9 +57,8 @@ def test_a_form_becomes_a_request_and_commands(tmp_path: Path, case: dict[str, A
 
 @cases("documents")
 def test_the_api_takes_the_document(changes: dict[str, str]) -> None:
-    found = document_of(replace(IN_BUCKETS, **changes), SETTINGS)
+    found = known(document_of(replace(IN_BUCKETS, **changes), SETTINGS))
 
-    assert found is not None
     assert make_job(found, SETTINGS).kind == "optimization"
 
 

@@ -96,13 +96,6 @@ def test_a_complete_job_has_its_end_and_its_image_and_a_running_one_neither() ->
     assert not running.keys() & {"OptimizationStartTime", "OptimizationEndTime"}
 
 
-def test_a_list_names_techniques_as_its_filter_does() -> None:
-    both = [*AWQ["OptimizationConfigs"], *EAGLE_OWN_DATA["OptimizationConfigs"]]
-
-    listed = summary(_job({**AWQ, "OptimizationConfigs": both}), SETTINGS)
-    assert listed["OptimizationTypes"] == ["Quantization", "SpeculativeDecoding"]
-
-
 RECORD = build_record(images=(BUILT,))
 
 

@@ -105,11 +105,6 @@ def test_changed_environments_end_as_jobs_or_refusals(seed: int) -> None:
         _check(found)
 
 
-@pytest.mark.parametrize("body", [None, [], 7, "x", {}, {"a": {"b": [1]}}, [[[[]]]]])
-def test_what_is_no_document_is_refused(body: Any) -> None:
-    assert isinstance(_ends(body), ApiRefusal)
-
-
 def test_no_place_stands_for_the_folder_of_the_job() -> None:
     output = {"S3OutputLocation": "s3://results/{job}/"}
 
