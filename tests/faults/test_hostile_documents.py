@@ -17,10 +17,8 @@ from packager.addons.contrib.foreign_caches.stated import own_words, read_docume
 from packager.cli import app
 from packager.core.errors import PackagerError
 from packager.core.trees import Stated
-from tests.support.cases import cases_of, content_of, read_tables
+from tests.support.cases import cases, content_of, read_tables
 from tests.support.commandline import TINY
-
-cases = cases_of(__file__)
 
 # 0 is for what is harmless; 70 is a bug, and so is anything that README's table does not list.
 DOCUMENTED = {0, 2, 3, 4, 5, 6, 7, 8, 65, 66, 69, 74, 76, 77}

@@ -8,10 +8,8 @@ import pytest
 
 from packager.cli import app
 from tests.faults.test_hostile_documents import DOCUMENTED, faults_of
-from tests.support.cases import cases_of, content_of, read_tables
+from tests.support.cases import cases, content_of, read_tables
 from tests.support.commandline import TINY
-
-cases = cases_of(__file__)
 
 VALUES = {row["id"]: content_of(row).decode() for row in read_tables(__file__)["contents"]}
 VALUES["half a surrogate pair"] = "\udce9"

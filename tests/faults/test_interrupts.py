@@ -11,13 +11,11 @@ from typing import Any
 import pytest
 
 from tests.faults.killing import Machine
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.doubles.fault_proxy import Fault, FaultProxy
 from tests.support.doubles.models import write_model
 from tests.support.doubles.registry import FakeRegistry
 from tests.support.running_jobs import until
-
-cases = cases_of(__file__)
 
 SOON_S = 50.0  # a busy machine is slow; the time-outs that are met are 60 to 900 s
 

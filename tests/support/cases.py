@@ -1,7 +1,5 @@
 """Cases as data: `corpus/NAME.toml` beside `test_NAME.py` holds the rows that its tests run over.
 
-    cases = cases_of(__file__)
-
     @cases("sizes", unit="B")
     def test_a_size_is_read(text: str, unit: str, expected: int) -> None:
 
@@ -20,12 +18,14 @@ a dataclass, and text becomes bytes, one for each character.  What is too long t
 `{parts = [["[", 5000], ["]", 5000]]}`: texts, each with how often it stands there.
 A test that has an argument `case` gets the whole row.
 
-`cases_of(__file__, "kinds")` is of `corpus/kinds.toml`, which several tests of a room may share;
-`read_tables` reads a file as it stands.
+`cases = cases_of(__file__, "kinds")` is of `corpus/kinds.toml`, which several tests of a room may
+share; `read_tables` reads a file as it stands.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -41,6 +41,15 @@ from packager.core.image import Computed
 FOR_READERS = ("id", "why")
 Case: TypeAlias = dict[str, Any]
 Test = TypeVar("Test", bound=Callable[..., None])
+
+
+def cases(table: str, **how: Any) -> Callable[[Test], Test]:
+    """Return a decorator that runs a test once for each row of a table of the test's own file."""
+
+    def parametrize(test: Test) -> Test:
+        return _own(inspect.unwrap(test).__globals__["__file__"])(table, **how)(test)
+
+    return parametrize
 
 
 def cases_of(module: str, name: str = "") -> Callable[..., Callable[[Test], Test]]:
@@ -77,6 +86,9 @@ def cases_of(module: str, name: str = "") -> Callable[..., Callable[[Test], Test
         return parametrize
 
     return cases
+
+
+_own = functools.cache(cases_of)
 
 
 def read_tables(module: str, name: str = "") -> dict[str, Any]:

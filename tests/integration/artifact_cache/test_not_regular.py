@@ -21,11 +21,9 @@ from artifact_cache.gc import GcPolicy, collect
 from artifact_cache.store import address_of
 from tests.support.cache_entries import CHECKPOINT, Build, document, files_of
 from tests.support.cache_opening import LocalStore, open_local
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.odd_files import ODD_FILES
 from tests.support.places import files_below
-
-cases = cases_of(__file__)
 
 pytestmark = pytest.mark.extended
 

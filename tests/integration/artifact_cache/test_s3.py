@@ -32,12 +32,10 @@ from tests.support.cache_stores import (
     published,
     stored,
 )
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.doubles.fault_proxy import Action, Fault, FaultProxy
 from tests.support.running_jobs import until
 from tests.support.store_contract import AtRest, DamageContract, StoreContract
-
-cases = cases_of(__file__)
 
 
 @pytest.fixture

@@ -12,11 +12,9 @@ import pytest
 
 from benchmarks.campaign.stages import Failure
 from benchmarks.campaign.work import Campaign, Ran, Settings
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.places import SCRIPTS
 from tests.support.processes import run_python
-
-cases = cases_of(__file__)
 
 
 def campaign(*words: object, status: int | None = 1, **environment: str) -> CompletedProcess[str]:

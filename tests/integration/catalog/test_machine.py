@@ -8,10 +8,8 @@ import pytest
 
 from packager.catalog.machine import describe_machine, nvidia_driver
 from packager.core.units import GIB, MIB
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.unit.catalog.test_machine import proc as proc
-
-cases = cases_of(__file__)
 
 
 @pytest.fixture

@@ -12,12 +12,10 @@ from packager.catalog.price_file import load_prices
 from packager.catalog.price_refresh import refresh_prices
 from packager.catalog.prices import price_of, prices
 from packager.core.errors import NotFound, Unavailable
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.doubles.http import Handler, serving
 from tests.support.known import known
 from tests.unit.catalog.test_prices import OFFER
-
-cases = cases_of(__file__)
 
 
 class Offers(Handler):

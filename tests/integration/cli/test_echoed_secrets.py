@@ -14,7 +14,7 @@ import pytest
 import urllib3
 
 from tests.live.api_server import api_process
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.commandline import TINY, Packager
 from tests.support.doubles.hostile import HostileServer, Request, reply
 from tests.support.sagemaker_bodies import AWQ
@@ -24,8 +24,6 @@ SECRET = "sk-Canary/Of+The=Server"
 MAPPED = "s3://jumpstart-cache-prod-us-east-1/packager"
 SERVER = ("--instance", "local", "--ui", "--jumpstart", f"meta-tiny={TINY}")
 MODELS = json.dumps({"data": [{"id": "tiny"}]})
-
-cases = cases_of(__file__)
 
 
 class Echo:

@@ -11,15 +11,13 @@ from typing import Any
 import pytest
 
 from tests.support import fresh_machines
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.commandline import Packager
 from tests.support.doubles.fake_hub import FakeHub
 from tests.support.doubles.models import write_model
 from tests.support.doubles.registry import FakeRegistry, sha256
 from tests.support.fresh_machines import hub as hub
 from tests.support.fresh_machines import model as model
-
-cases = cases_of(__file__)
 
 WEIGHTS = 9_000_000  # a little less than they have
 HEADERS = 100_000  # of the shards, which splitting reads

@@ -13,12 +13,11 @@ from click.testing import CliRunner, Result
 
 from packager.cli.app import app
 from tests.integration.catalog.test_machine import nvidia_smi
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.commandline import TINY
 
 TABLES = read_tables(__file__)
 
-cases = cases_of(__file__)
 
 NOWHERE = "/nowhere/at/all"
 COMMANDS: dict[str, list[str]] = {

@@ -10,12 +10,10 @@ from typing import Any
 import pytest
 
 from packager.cli import app
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.commandline import TINY
 from tests.support.written_layouts import WrittenLayout
 from tests.unit.cli.test_hostile_names import HOSTILE, assert_harmless
-
-cases = cases_of(__file__)
 
 
 def poisoned(value: Any, skip: tuple[str, ...] = ()) -> Any:

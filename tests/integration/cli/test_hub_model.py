@@ -11,15 +11,13 @@ import pytest
 
 from tests.integration.optimize.drafts.test_drafts_in_builds import write_head, write_target
 from tests.support import heads
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.commandline import Packager
 from tests.support.doubles.fake_hub import FakeHub
 from tests.support.doubles.models import write_model
 from tests.support.headers import TINY
 from tests.support.published_hub import publish
 from tests.support.quantized import arriving, save
-
-cases = cases_of(__file__)
 
 
 @pytest.fixture

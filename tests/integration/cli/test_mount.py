@@ -19,13 +19,11 @@ from packager.cli.wiring.settings import Settings, parse_output
 from packager.core.errors import PackagerError
 from packager.core.image import Platform
 from tests.conftest import unavailable
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.commandline import TINY, Packager, packager_in
 from tests.support.doubles.registry import FakeRegistry
 from tests.support.places import files_below, sha256_in
 from tests.support.written_layouts import WrittenLayout, files_in
-
-cases = cases_of(__file__)
 
 BUILD = ("build", "--model", str(TINY), "--instance", "local", "--base", "scratch", "--quiet")
 

@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.commandline import TINY, Packager
-
-cases = cases_of(__file__)
 
 MODEL = ("--model", str(TINY))
 

@@ -11,11 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.commandline import TINY, Packager
 from tests.support.places import ROOT
-
-cases = cases_of(__file__)
 
 MODEL = ("--model", str(TINY))
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from packager.cli import app
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 
 @cases("arguments_cannot_forge_a_line")

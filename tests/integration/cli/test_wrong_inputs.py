@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.support import disks
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.commandline import TINY, Packager
 from tests.support.processes import run_python
-
-cases = cases_of(__file__)
 
 OUT = ("--output", "oci:out")
 BUILD = ("build", "--instance", "local", "--base", "scratch", *OUT)

@@ -12,12 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.processes import is_alive
 from tests.support.workers import SERVING, load
-
-cases = cases_of(__file__)
-
 
 BASE = SERVING / "vllm-cpu"
 forked = load(BASE / "forked_workers.py")

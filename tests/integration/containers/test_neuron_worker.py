@@ -18,12 +18,9 @@ import pytest
 
 from packager.addons.contrib.foreign_caches.neuron import find_compiler_caches
 from packager.addons.contrib.foreign_caches.optimum_neuron import read_registry
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.foreign_trees import VERSION, neff
 from tests.support.workers import SERVING, compile_with, load
-
-cases = cases_of(__file__)
-
 
 COMPILED = load(SERVING / "neuron" / "compiled_cache.py")
 

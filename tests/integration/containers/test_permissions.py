@@ -17,12 +17,9 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import need
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.processes import run_program
 from tests.support.workers import SERVING
-
-cases = cases_of(__file__)
-
 
 PROGRAM = SERVING / "vllm" / "sitecustomize.py"
 CALL = "arch_prctl(ARCH_REQ_XCOMP_PERM, 0x12"

@@ -14,12 +14,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.free_ports import free_port
 from tests.support.workers import SERVING, compile_with, load
-
-cases = cases_of(__file__)
-
 
 COMPILED_CACHE = load(SERVING / "vllm" / "compiled_cache.py")
 

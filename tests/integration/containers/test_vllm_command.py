@@ -9,13 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.processes import run_python
 from tests.support.workers import SERVING, load
 
 TABLES = read_tables(__file__)
-
-cases = cases_of(__file__)
 
 
 BASE = SERVING / "vllm-cpu"

@@ -13,12 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.workers import SERVING, load
 from tests.unit.optimize.steps.tools.test_environments import wheel
-
-cases = cases_of(__file__)
-
 
 BASE = SERVING / "vllm-cpu"
 builder = load(BASE / "build-base")

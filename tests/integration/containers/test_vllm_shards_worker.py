@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.free_ports import free_port
 from tests.support.workers import TOOLS, load, run_worker
 
-cases = cases_of(__file__)
 PARAMETERS = read_tables(__file__)["parameters"]
 
 

@@ -12,13 +12,10 @@ import pytest
 
 from packager.core.image import MEDIA_MANIFEST, Descriptor
 from packager.images.attached import MEDIA_RECORD, attach_document
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.commandline import TINY, Packager
 from tests.support.doubles.registry import FakeRegistry, sha256
 from tests.support.real_registry import docker_registry
-
-cases = cases_of(__file__)
-
 
 BUILD = ("build", "--model", str(TINY), "--instance", "local", "--base", "scratch", "--quiet")
 

@@ -22,7 +22,7 @@ from packager.images.registry import claims
 from packager.images.registry.sink import RegistrySink
 from packager.images.tar import TarEntry, make_tar
 from packager.images.tee import write_image
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.doubles.raw_registry import RawRegistry, sha256
 from tests.support.doubles.registry import FakeRegistry
 from tests.support.made_images import (
@@ -32,9 +32,6 @@ from tests.support.made_images import (
     registry_sink,
     tar_layer,
 )
-
-cases = cases_of(__file__)
-
 
 KEY, OTHER = ClaimKey(b"k" * 32), ClaimKey(b"o" * 32)
 SIZE = 1_000_000

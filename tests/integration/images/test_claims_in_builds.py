@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.doubles.fake_hub import FakeHub
 from tests.support.doubles.models import fill_with_numbers, write_model
 from tests.support.doubles.registry import FakeRegistry
@@ -17,9 +17,6 @@ from tests.support.fresh_machines import hub as hub
 from tests.support.fresh_machines import machines as machines
 from tests.support.fresh_machines import model as model
 from tests.support.fresh_machines import registry as registry
-
-cases = cases_of(__file__)
-
 
 KEY = "packager-claim-key-1:" + "0123456789abcdef" * 4
 OTHER = "packager-claim-key-1:" + "fedcba9876543210" * 4

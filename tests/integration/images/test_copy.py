@@ -10,14 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.commandline import TINY, Packager
 from tests.support.doubles.registry import FakeRegistry, sha256
 from tests.support.image_schemas import CONFIG, INDEX, MANIFEST, check_modelpack_config, check_oci
 from tests.support.made_images import blob_in, blobs_in
-
-cases = cases_of(__file__)
-
 
 BUILD = ("build", "--model", str(TINY), "--instance", "local", "--base", "scratch", "--quiet")
 

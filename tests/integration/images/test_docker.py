@@ -20,7 +20,7 @@ from packager.images.docker_engine import connect_engine
 from packager.images.tar import TarEntry, make_tar
 from packager.images.target import parse_target
 from packager.images.tee import write_image
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.doubles.registry import sha256
 from tests.support.doubles.tcp_engine import address_of_this_machine, forwarded
 from tests.unit.images.test_docker import (
@@ -33,8 +33,6 @@ from tests.unit.images.test_docker import (
     write,
 )
 from tests.unit.images.test_docker import weights as weights
-
-cases = cases_of(__file__)
 
 
 def test_the_image_is_named_last_and_the_temporary_name_goes(tmp_path: Path) -> None:

@@ -10,12 +10,10 @@ from pathlib import Path
 import pytest
 
 from packager.images.joining import BUILD_TYPE
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.commandline import TINY, Packager, printed
 from tests.support.doubles.registry import FakeRegistry
 from tests.support.image_schemas import INDEX, check_oci
-
-cases = cases_of(__file__)
 
 COMMON = ("build", str(TINY), "--base", "scratch", "--compile", "off", "--quiet")
 AMD64 = ("--instance", "ml.c7i.4xlarge")

@@ -35,15 +35,12 @@ from packager.images.blobs import BlobReader
 from packager.images.digest_index import DigestIndex
 from tests.conftest import unavailable
 from tests.support import disks
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.layer_layouts import MadeLayer, gzipped, opened, plain, tar_of, write_layout
 from tests.support.made_images import blob_in
 from tests.support.places import files_below
 from tests.support.processes import run_python
 from tests.support.refusals import raises_code
-
-cases = cases_of(__file__)
-
 
 SHARD = random.Random(7).randbytes(2_000_000)
 WEIGHTS = plain(tar_of({"opt/packager/model/model.safetensors": SHARD}))

@@ -29,7 +29,7 @@ from packager.images.erofs.nodes import LayerNotMountable
 from packager.images.erofs.scan import TarScanner
 from tests.conftest import need
 from tests.support import disks
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.disks import sharing_disk, used
 from tests.support.known import known
 from tests.support.layer_layouts import (
@@ -44,9 +44,6 @@ from tests.support.layer_layouts import (
 )
 from tests.support.processes import run_python
 from tests.support.refusals import raises_code
-
-cases = cases_of(__file__)
-
 
 SHARD = random.Random(7).randbytes(3_000_000)
 WEIGHTS = plain(tar_of({"opt/packager/model/model.safetensors": SHARD}))

@@ -34,13 +34,10 @@ from packager.images.registry.reader import RegistryReader, registry_blob
 from packager.images.registry.sink import RegistrySink
 from packager.images.target import parse_registry_target
 from packager.images.tee import write_image
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.doubles.registry import USER, FakeRegistry, sha256
 from tests.support.made_images import hasty_clients, image_with, layer_with, registry_sink
 from tests.support.refusals import raises_code
-
-cases = cases_of(__file__)
-
 
 WEIGHTS = os.urandom(5_000_000)
 CONFIG = b"settings" * 100

@@ -23,11 +23,9 @@ from packager.models.hub import HubSource
 from packager.models.hub_stream import HubStreamSource
 from packager.models.reference import parse_model_reference
 from packager.models.samples.load import load_samples
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.doubles.hostile import HostileServer, Reply, Request, endless, reply
 from tests.support.doubles.models import write_model
-
-cases = cases_of(__file__)
 
 COMMIT = "c" * 40
 TOKEN = "hf_canary_a1b2c3d4"

@@ -16,12 +16,10 @@ from typing import Any
 import pytest
 import zstandard
 
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.commandline import TINY
 from tests.support.processes import run_python
 from tests.unit.models.test_pickles import COMPRESSIONS, OLD, call, kind_of
-
-cases = cases_of(__file__)
 
 LOADED = """
 import io, pickle, sys

@@ -15,13 +15,10 @@ from packager.estimate.performance.predict import Point
 from packager.estimate.performance.presets import PRESETS, Goal
 from packager.estimate.performance.ranking import prices_at
 from packager.pipeline.rank import menu, predict_plan
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.headers import GEMMA_2_2B, model_of
 from tests.support.known import known
 from tests.unit.pipeline.test_goals import MODELS, measured, planned, services_of
-
-cases = cases_of(__file__)
-
 
 INSTANCES: list[str] = read_tables(__file__)["instances"]
 

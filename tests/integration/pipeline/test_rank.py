@@ -10,11 +10,9 @@ from packager.cli.wiring.settings import Settings
 from packager.core.recipe import CacheStatus, Step
 from packager.core.request import BuildRequest
 from packager.pipeline.rank import menu, rank_instances
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.headers import LLAMA_3_8B, LLAMA_3_70B, model_of
 from tests.unit.pipeline.test_rank import LLAMA_70B, Counted, names_of, ranked
-
-cases = cases_of(__file__)
 
 
 def test_the_model_is_found_once_for_all_instances() -> None:

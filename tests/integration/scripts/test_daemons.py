@@ -10,12 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.places import SCRIPTS
 from tests.support.running_jobs import until
 from tests.support.workers import load
-
-cases = cases_of(__file__)
 
 daemons = load(SCRIPTS / "_daemons.py")
 

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.places import SCRIPTS
 from tests.support.workers import load
 
 COMMON = SCRIPTS.parent / "containers/tools/common"
-cases = cases_of(__file__)
 names = load(SCRIPTS / "library-names")
 
 

@@ -12,12 +12,10 @@ import pytest
 import yaml
 
 from tests.conftest import unavailable
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.places import ROOT, SCRIPTS
 from tests.support.processes import run_python
 from tests.support.reference_pages import REFERENCE, written_pages
-
-cases = cases_of(__file__)
 
 # What a browser loads by itself, wherever it stands.
 LOADED = re.compile(r"<(?:script|link|img|iframe|source)\b[^>]*\b(?:src|href)=[\"']?(https?:)?//")

@@ -27,10 +27,8 @@ from artifact_cache.stores.archive import (
 from tests.support.cache_entries import CHECKPOINT, NEURON, files_of
 from tests.support.cache_opening import LocalStore
 from tests.support.cache_stores import built, damage_unseen, extracted, published, stored, the_blob
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.doubles.stores import MemoryStore, ReadOnlyStore
-
-cases = cases_of(__file__)
 
 
 def exported(

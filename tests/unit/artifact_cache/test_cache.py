@@ -17,12 +17,10 @@ from artifact_cache.store import address_of
 from tests.support.cache_entries import CHECKPOINT, NEURON, NEWER, VLLM, Build, document, files_of
 from tests.support.cache_opening import LocalStore, open_local
 from tests.support.cache_stores import FailingStore, damage, the_blob, the_entry
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.doubles.stores import MemoryStore, ReadOnlyStore
 from tests.support.known import known
 from tests.support.places import files_below
-
-cases = cases_of(__file__)
 
 
 def codes(notices: tuple[Notice, ...]) -> list[str]:

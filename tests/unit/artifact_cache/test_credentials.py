@@ -7,9 +7,7 @@ from pydantic import ValidationError
 
 from artifact_cache.credentials import holds_credential, is_credential
 from packager.optimize.keys.parts import Invocation
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 
 @cases("credential")

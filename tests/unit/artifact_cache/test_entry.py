@@ -13,9 +13,7 @@ from artifact_cache.entry import Entry, Output, Writer, entry_bytes, parse_entry
 from artifact_cache.errors import MalformedEntry, NewerEntry
 from artifact_cache.key import key_of, key_of_plain, plain
 from tests.support.cache_entries import CHECKPOINT, VLLM, A
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 
 def an_entry(**changes: Any) -> dict[str, Any]:

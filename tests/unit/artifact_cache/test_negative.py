@@ -17,11 +17,9 @@ from artifact_cache.negative import Failure, Failures, scrub
 from artifact_cache.store import Address, address_of
 from tests.support.cache_entries import CHECKPOINT, NEURON, Build, document
 from tests.support.cache_opening import LocalStore
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.doubles.stores import ReadOnlyStore
 from tests.support.known import known
-
-cases = cases_of(__file__)
 
 
 class Clock:

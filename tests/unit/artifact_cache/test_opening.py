@@ -11,10 +11,8 @@ from artifact_cache.opening import BadTier, TierAddress, parse_tier
 from artifact_cache.trust import Trust, generate_key, load_signer, load_trusted_keys, trust_key
 from tests.support.cache_entries import CHECKPOINT, Build, files_of
 from tests.support.cache_opening import open_cache
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.places import files_below
-
-cases = cases_of(__file__)
 
 
 @cases("understood")

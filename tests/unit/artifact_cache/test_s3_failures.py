@@ -8,9 +8,7 @@ from botocore.parsers import ResponseParserError
 from urllib3.exceptions import ProtocolError
 
 from artifact_cache.s3.failures import S3Failure, failure_of
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 
 @pytest.mark.parametrize(

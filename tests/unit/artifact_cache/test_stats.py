@@ -13,10 +13,9 @@ from artifact_cache.locks import KeyLocks
 from artifact_cache.stats import StatsLog, Total, event_of, prometheus
 from tests.support.cache_entries import Build, document
 from tests.support.cache_opening import LocalStore, open_local
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.doubles.stores import ReadOnlyStore
 
-cases = cases_of(__file__)
 TABLES = read_tables(__file__)
 
 

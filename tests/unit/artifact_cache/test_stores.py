@@ -27,11 +27,9 @@ from tests.support.cache_stores import (
     the_entry,
 )
 from tests.support.cache_stores import built as built
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.doubles.stores import MemoryStore
 from tests.support.store_contract import AtRest, DamageContract, StoreContract
-
-cases = cases_of(__file__)
 
 
 class TestEveryStore(StoreContract):

@@ -21,10 +21,8 @@ from artifact_cache.store import address_of
 from artifact_cache.trust import load_trusted_keys
 from tests.support.cache_entries import CHECKPOINT, Build, files_of
 from tests.support.cache_opening import LocalStore, open_local
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.places import files_below
-
-cases = cases_of(__file__)
 
 every_odd = cases("odd")
 

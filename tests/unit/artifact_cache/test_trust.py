@@ -30,11 +30,9 @@ from artifact_cache.trust import (
 from tests.support.cache_entries import CHECKPOINT, DOCUMENTS, Build, document, files_of
 from tests.support.cache_opening import LocalStore, open_cache, open_local
 from tests.support.cache_stores import damage, the_blob, the_entry
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.known import known
 from tests.support.places import files_below
-
-cases = cases_of(__file__)
 
 
 class Keys:

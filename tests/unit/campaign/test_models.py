@@ -7,9 +7,7 @@ from pathlib import Path
 
 from benchmarks.campaign import models
 from benchmarks.campaign.models import SIZES, write_model
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 
 def parameters(size: str) -> int:

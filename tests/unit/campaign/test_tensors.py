@@ -11,9 +11,7 @@ import pytest
 pytest.importorskip("numpy")
 
 from benchmarks.campaign import tensors
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 SCALE = struct.pack("<4H", 0x3F80, 0x4000, 0x4040, 0x4080)  # 1, 2, 3, 4 in bfloat16
 

@@ -12,9 +12,7 @@ import pytest
 
 from benchmarks.campaign import wheels
 from benchmarks.campaign.stages import Failure
-from tests.support.cases import cases_of, read_tables
-
-cases = cases_of(__file__)
+from tests.support.cases import cases, read_tables
 
 HERE = ".".join(platform.python_version_tuple()[:2])
 

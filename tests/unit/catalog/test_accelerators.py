@@ -8,9 +8,7 @@ from packager.catalog.instances import find_instance, instances
 from packager.core.catalog import Accelerator
 from packager.core.instance import Instance
 from packager.core.units import GIB, MIB
-from tests.support.cases import as_type, cases_of, fields_of, read_tables
-
-cases = cases_of(__file__)
+from tests.support.cases import as_type, cases, fields_of, read_tables
 
 
 @cases("figures")

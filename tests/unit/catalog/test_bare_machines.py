@@ -8,10 +8,8 @@ from packager.catalog.accelerators import accelerator_of, accelerator_rows
 from packager.catalog.bare import AmbiguousDevice, UnknownDevice
 from packager.catalog.instances import find_instance
 from packager.core.units import MIB
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.refusals import raises_code
-
-cases = cases_of(__file__)
 
 
 @cases("one_machine_has_one_name_however_it_is_spelled")

@@ -12,9 +12,7 @@ from packager.catalog.containers import containers, find_container, version_name
 from packager.catalog.instances import find_instance
 from packager.core.catalog import Rule
 from packager.core.findings import errors_in
-from tests.support.cases import cases_of, read_tables
-
-cases = cases_of(__file__)
+from tests.support.cases import cases, read_tables
 
 NOTHING = read_tables(__file__)["nothing"]
 

@@ -9,9 +9,7 @@ from packager.catalog.containers import containers, find_container
 from packager.core.errors import UsageError
 from packager.core.facts import ContainerFacts
 from packager.core.instance import DeviceKind
-from tests.support.cases import as_type, cases_of, fields_of, read_tables
-
-cases = cases_of(__file__)
+from tests.support.cases import as_type, cases, fields_of, read_tables
 
 
 @cases("found", family=None, version=None, region=None, instance="")

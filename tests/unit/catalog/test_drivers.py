@@ -11,10 +11,8 @@ from packager.catalog.containers import containers
 from packager.catalog.drivers import amis, cuda_drivers, cuda_in, cuda_of, runs_on, with_host_needs
 from packager.catalog.listing import Filter, list_containers
 from packager.core.user_catalog import UserCatalog
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.engine_plans import plan_for
-
-cases = cases_of(__file__)
 
 
 @cases("the_tag_of_an_image_names_its_cuda")

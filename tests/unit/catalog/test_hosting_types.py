@@ -13,11 +13,9 @@ from packager.catalog.instances import (
     left_out,
 )
 from packager.catalog.prices import price_of, shipped_prices
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.known import known
 from tests.support.refusals import raises_code
-
-cases = cases_of(__file__)
 
 ACCELERATED = ("p", "g", "inf", "trn", "dl")
 

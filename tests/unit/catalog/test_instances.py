@@ -5,10 +5,8 @@ import pytest
 from packager.catalog.instances import find_instance, instances
 from packager.core.instance import gpu_formats
 from packager.core.units import GIB, MIB
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.refusals import raises_code
-
-cases = cases_of(__file__)
 
 
 @pytest.mark.parametrize("name", ["ml.g5.xlarge", "g5.xlarge"])

@@ -21,10 +21,9 @@ from packager.core.techniques import DraftKind
 from packager.core.user_catalog import UserCatalog
 from packager.engines.load_formats import list_load_formats
 from packager.optimize.quantize.llmcompressor import LlmCompressorQuantizer
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.places import ROOT
 
-cases = cases_of(__file__)
 TABLES = read_tables(__file__)
 
 CATALOG = {

@@ -8,10 +8,9 @@ from packager.catalog.models import (
     similar_model,
 )
 from packager.core.catalog import CatalogModel
-from tests.support.cases import as_type, cases_of, read_tables
+from tests.support.cases import as_type, cases, read_tables
 from tests.support.known import known
 
-cases = cases_of(__file__)
 TABLES = read_tables(__file__)
 
 

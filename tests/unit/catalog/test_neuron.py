@@ -17,12 +17,10 @@ from packager.core.findings import errors_in
 from packager.core.versions import version_key
 from packager.pipeline.planning.planner import make_plan
 from packager.pipeline.planning.services import PlannerServices
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.doubles.containers import FAMILIES
 from tests.support.headers import LLAMA_3_8B, facts_of, model_of, plan_of
 from tests.support.known import known
-
-cases = cases_of(__file__)
 
 
 @pytest.mark.parametrize("core", neuron_cores(), ids=lambda core: core.version)

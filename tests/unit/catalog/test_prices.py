@@ -20,11 +20,9 @@ from packager.catalog.prices import price_of, priced, shipped_prices
 from packager.cli.commands.catalog import catalog
 from packager.core.catalog import Price
 from packager.core.errors import NotFound, Unavailable, UsageError
-from tests.support.cases import cases_of, fields_of, read_tables
+from tests.support.cases import cases, fields_of, read_tables
 from tests.support.known import known
 from tests.support.places import DATA
-
-cases = cases_of(__file__)
 
 OFFER = DATA / "catalog" / "offer-us-east-1.json"
 

@@ -6,10 +6,8 @@ from packager.catalog.registries import registries, traits_of
 from packager.catalog.user_catalog import load_user_catalog
 from packager.core.registry import UNKNOWN_REGISTRY, UPLOAD_FORMS, RegistryTraits
 from packager.core.units import MIB
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.refusals import raises_code
-
-cases = cases_of(__file__)
 
 PROXY = read_tables(__file__)["proxy"]
 

@@ -19,11 +19,9 @@ from packager.core.image import Inline
 from packager.core.model import ModelFile
 from packager.models.architectures.profile import make_profile
 from tests.support import zoo
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.headers import LLAMA_3_8B
 from tests.support.known import known
-
-cases = cases_of(__file__)
 
 
 @cases("the_engine_has_what_its_own_registry_lists")

@@ -13,11 +13,9 @@ from packager.catalog.user_catalog import load_user_catalog, user_rows_in
 from packager.core.errors import NotFound
 from packager.core.units import GIB
 from packager.core.user_catalog import UserCatalog
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.known import known
 from tests.support.refusals import raises_code
-
-cases = cases_of(__file__)
 
 OWN = Path(__file__).parent / "corpus" / "own"
 ROWS = {path.stem: path.read_text(encoding="utf-8") for path in OWN.glob("*.toml")}

@@ -13,12 +13,10 @@ from packager.cli.completion import VARIABLE, values
 from packager.cli.completion.answer import answer, answer_to
 from packager.cli.completion.shells import Line, quoted, split_line
 from packager.cli.completion.values import BY_METAVAR, BY_NAME, BY_PLACE, KINDS
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.places import ROOT
 
 TABLES = read_tables(__file__)
-
-cases = cases_of(__file__)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

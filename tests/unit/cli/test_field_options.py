@@ -25,11 +25,9 @@ from packager.core.request import BuildRequest
 from packager.core.speculation import Demands
 from packager.core.training import LEARNING_RATE, TOKENS, HeadTraining
 from packager.estimate.performance.presets import TPOT_LIMIT_S
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 
 TABLES = read_tables(__file__)
-
-cases = cases_of(__file__)
 
 
 def options_of(command: click.Command) -> dict[str, click.Option]:

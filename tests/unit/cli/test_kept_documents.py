@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from packager.cli.wiring.attached import keeps_documents
 from packager.cli.wiring.settings import Settings, parse_output
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 
 @cases("an_sbom_is_made_where_something_keeps_it")

@@ -10,9 +10,7 @@ import pytest
 
 from packager.cli.project import find_project, project_schema, read_project, request_schema
 from packager.core.errors import NotFound, UsageError
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 SMALL = '[defaults]\ninstance = "local"\n[targets.small]\nmodel = "m"\noutputs = ["oci:out"]\n'
 

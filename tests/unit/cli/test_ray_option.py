@@ -15,11 +15,9 @@ from packager.core.request import BuildRequest
 from packager.optimize.cache.options import CacheOptions
 from packager.optimize.steps.ray.connection import _refused, join_cluster
 from packager.pipeline.record import PLACES, RUNNING
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.commandline import TINY
 from tests.support.sagemaker_bodies import AWQ
-
-cases = cases_of(__file__)
 
 MODEL = ("--model", str(TINY))
 COMMANDS = {

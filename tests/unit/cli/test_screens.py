@@ -14,11 +14,9 @@ from packager.cli.live import AboveArea, LiveArea, does_rewrap, size_of
 from packager.cli.meter import Meter, Snapshot
 from packager.core.events import Event, ImageEvent, LayerEvent, StagesEvent, StepEvent
 from packager.core.reports.cells import cell_width
-from tests.support.cases import as_type, cases_of, read_tables
+from tests.support.cases import as_type, cases, read_tables
 from tests.support.places import ROOT
 from tests.support.screens import Screen
-
-cases = cases_of(__file__)
 
 EXPECTED = ROOT / "tests" / "golden" / "screens"
 CORPUS = Path(__file__).parent / "corpus"

@@ -7,9 +7,7 @@ import json
 import pytest
 
 from packager.cli import app
-from tests.support.cases import cases_of, read_tables
-
-cases = cases_of(__file__)
+from tests.support.cases import cases, read_tables
 
 
 def told(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:

@@ -16,10 +16,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.workers import TOOLS, load
 
-cases = cases_of(__file__)
 TABLES = read_tables(__file__)
 ASKED, CALL, POINT = TABLES["asked"], TABLES["call"], TABLES["point"]
 ERRORS = {error.__name__: error for error in (ValueError, LookupError, KeyError)}

@@ -13,11 +13,8 @@ from typing import Any
 import pytest
 
 from packager.engines.compile_caches import DATA
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.workers import SERVING, load
-
-cases = cases_of(__file__)
-
 
 compiled_cache = load(SERVING / "vllm" / "compiled_cache.py")
 

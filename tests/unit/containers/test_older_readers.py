@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.workers import ROOT, load
-
-cases = cases_of(__file__)
 
 readers: Any = load(ROOT / "containers" / "tools" / "llmcompressor" / "readers.py")
 

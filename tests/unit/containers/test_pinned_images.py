@@ -8,12 +8,9 @@ from pathlib import Path
 import pytest
 
 from packager.optimize.steps.tools.definition import ToolFile
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.places import SCRIPTS
 from tests.support.workers import load
-
-cases = cases_of(__file__)
-
 
 renew = load(SCRIPTS / "renew-images")
 CONTAINERS = SCRIPTS.parent / "containers"

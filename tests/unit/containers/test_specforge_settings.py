@@ -15,12 +15,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.places import DATA
 from tests.support.worker_modules import load_module
-
-cases = cases_of(__file__)
-
 
 TAKES = json.loads((DATA / "containers" / "specforge.json").read_text(encoding="utf-8"))
 

@@ -6,9 +6,7 @@ import pytest
 
 from packager.core.probes import has_prompt, probe_request
 from packager.core.samples import Message, Sample
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 SYSTEM, USER = Message(role="system", content="be kind"), Message(role="user", content="why?")
 ANSWER = Message(role="assistant", content="because")

@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 from packager.cli.options import make_request, request_options
 from packager.core.command_line import command_text, flag_of, named_fields, request_words
 from packager.core.request import BuildRequest
-from tests.support.cases import cases_of, read_tables
-
-cases = cases_of(__file__)
+from tests.support.cases import cases, read_tables
 
 # A value of each field that has an option of `packager plan`, unlike its default.
 VALUES = read_tables(__file__)["values"]

@@ -10,11 +10,8 @@ from pydantic import BaseModel
 
 from packager.core.documents import MAX_DEPTH, NotStrict, parse_json, parse_model, parse_toml
 from packager.core.share import share_dir
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.places import ROOT
-
-cases = cases_of(__file__)
-
 
 PACKAGE = ROOT / "packager"
 

@@ -8,10 +8,8 @@ from pydantic import ValidationError
 from packager.core.quality import Comparison, QualityLimits, QualityReport, limits_of
 from packager.core.request import BuildRequest
 from packager.core.samples import Sample, Samples, choose_others, choose_samples
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.report_values import comparison, quality_report
-
-cases = cases_of(__file__)
 
 
 def report(noise: Comparison | None = None, **changes: float | None) -> QualityReport:

@@ -8,9 +8,7 @@ import pytest
 
 from packager.core.errors import UsageError
 from packager.core.request import parse_request
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 GOOD = {"model": "org/name", "instance": "local"}
 

@@ -6,10 +6,8 @@ import json
 from typing import Any
 
 from packager.core.speculation import Demands, Sameness
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.report_values import load_figures, speculation_report
-
-cases = cases_of(__file__)
 
 
 @cases("what_is_missed_is_said_with_the_figure")

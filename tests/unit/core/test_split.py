@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from packager.core.split import Split
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 
 @cases("a_split_counts_its_devices_and_copies")

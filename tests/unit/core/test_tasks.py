@@ -11,11 +11,9 @@ import pytest
 
 from packager.core.tasks import is_right, judge, mcnemar, recovery_interval, wilson
 from packager.models.samples.tasks import arithmetic, load_tasks
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.known import known
 from tests.support.refusals import raises_code
-
-cases = cases_of(__file__)
 
 
 @cases("right")

@@ -10,9 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packager.core.text import escape, escape_json, hide_userinfo, joined, json_text, quoted_lines
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 
 @cases("what_a_terminal_obeys_or_hides_is_escaped")

@@ -8,10 +8,9 @@ from packager.core.errors import UsageError
 from packager.core.growing import join_growing
 from packager.core.samples import Message, Sample, Samples
 from packager.core.training import TrainingReport, split_texts
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 
 FIGURES = read_tables(__file__)["figures"]
-cases = cases_of(__file__)
 ROLES = {"s": "system", "u": "user", "a": "assistant", "t": "tool"}
 
 

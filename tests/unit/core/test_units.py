@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from packager.core.units import decimal, parse_rate, parse_size
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 
 @cases("a_size_is_read")

@@ -7,9 +7,7 @@ from itertools import pairwise
 import pytest
 
 from packager.core.versions import release_of, version_key
-from tests.support.cases import cases_of, read_tables
-
-cases = cases_of(__file__)
+from tests.support.cases import cases, read_tables
 
 IN_ORDER = read_tables(__file__)["in_order"]
 

@@ -6,10 +6,8 @@ import pytest
 
 from packager.core.errors import UsageError
 from packager.core.workload import WORKLOADS, Workload, parse_workload
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.known import known
-
-cases = cases_of(__file__)
 
 
 @cases("a_name_or_counts_give_lengths_and_requests_at_once")

@@ -17,7 +17,7 @@ from packager.engines.schema import find_schema, shipped_versions
 from packager.engines.tgi.family import TgiFamily
 from packager.models.architectures.demands import read_arrived, written_demands
 from packager.models.architectures.profile import make_profile
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.engine_plans import plan_for
 from tests.support.headers import AWQ_G128, TINY, model_of, tensor
 from tests.support.quantized import (
@@ -31,8 +31,6 @@ from tests.support.quantized import (
     compressed,
     gpt_oss,
 )
-
-cases = cases_of(__file__)
 
 
 def findings(

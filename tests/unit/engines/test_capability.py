@@ -7,10 +7,8 @@ import pytest
 from packager.core.errors import PlanRejected
 from packager.engines.capability import check_capability
 from packager.engines.rules import Facts
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.headers import LLAMA_3_8B, model_of, plan_of
-
-cases = cases_of(__file__)
 
 
 @cases("what_no_kernel_computes_is_refused")

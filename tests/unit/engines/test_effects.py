@@ -28,12 +28,9 @@ from packager.engines.schema import find_schema, shipped_versions
 from packager.engines.trtllm import options as trtllm_options
 from packager.estimate.sizing.kv_cache import with_state_types
 from packager.models.architectures.profile import make_profile
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.headers import LLAMA_3_8B, model_of, plan_of
 from tests.support.shapes import plain
-
-cases = cases_of(__file__)
-
 
 Image = tuple[str, DeviceKind, str]  # family, kind of device, version
 ROOMY: dict[str, Any] = {"family": "vllm", "container_version": "0.27.1", "max_batch": 8}

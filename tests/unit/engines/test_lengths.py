@@ -12,11 +12,8 @@ from typing import Any
 import pytest
 
 from packager.engines.lengths import CONFIG, judge_length, length_limit
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.places import DATA
-
-cases = cases_of(__file__)
-
 
 CASES = json.loads((DATA / "engines" / "length_cases.json").read_bytes())
 VERDICTS = json.loads((DATA / "engines" / "length_verdicts.json").read_bytes())

@@ -7,10 +7,8 @@ from dataclasses import replace
 from packager.catalog.containers import containers, find_container
 from packager.core.findings import Finding
 from packager.engines.supported_models import check_listed, check_neuron_type
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.engine_plans import LLAMA_8B, plan_for
-
-cases = cases_of(__file__)
 
 
 def found_in(

@@ -12,11 +12,9 @@ from packager.engines.lmi.family import LmiFamily
 from packager.engines.lmi.options import lmi_options
 from packager.engines.lmi.render import settings
 from packager.engines.vllm.options import schema_of
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.engine_rows import properties_of
 from tests.support.headers import LLAMA_3_8B, TINY, model_of, plan_of
-
-cases = cases_of(__file__)
 
 PLAN = plan_of(model_of(LLAMA_3_8B), "g5.12xlarge", family="lmi", served_name="llama")
 OPTIONS = lmi_options(schema_of(PLAN), 28)

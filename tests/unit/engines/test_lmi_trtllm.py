@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from packager.engines.trtllm import builds_engines
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.engine_plans import CONTAINERS
-
-cases = cases_of(__file__)
 
 
 @cases("nothing_is_built_for_candidates_of_the_release_that_ends_engines")

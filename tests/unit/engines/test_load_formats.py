@@ -21,12 +21,9 @@ from packager.engines.load_formats import (
     suggest_load_format,
 )
 from packager.engines.schema import find_schema
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.doubles.containers import FAMILIES
 from tests.support.engine_plans import LLAMA_8B, plan_for
-
-cases = cases_of(__file__)
-
 
 ENGINES = TABLE.parent / "engines"
 NO_FILES = Artifacts(model=(), draft=())

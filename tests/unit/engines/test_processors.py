@@ -23,13 +23,11 @@ from packager.optimize.quantize.llmcompressor import LlmCompressorQuantizer
 from packager.pipeline.planning.planner import make_plan
 from packager.pipeline.planning.services import PlannerServices
 from packager.pipeline.planning.stacking import check_situation
-from tests.support.cases import as_type, cases_of, read_tables
+from tests.support.cases import as_type, cases, read_tables
 from tests.support.headers import LOCAL_CPU, TINY, awq_model_of, facts_of, model_of
 from tests.support.known import known
 from tests.support.places import ROOT
 from tests.support.quantized import arriving
-
-cases = cases_of(__file__)
 
 TEXTS = Samples(source="texts", samples=tuple(Sample(text=f"text {n}") for n in range(8)))
 VERSION = find_container("vllm", "cpu").engine_version

@@ -17,11 +17,9 @@ from packager.engines.parsers import Parsers, choose_parsers
 from packager.engines.schema import find_schema, shipped_versions
 from packager.engines.vllm.traits import parsers_of
 from tests.support import templates as t
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.headers import TINY, model_of
 from tests.support.places import ROOT
-
-cases = cases_of(__file__)
 
 
 def named(what: Literal["tool", "reasoning"], engine: str) -> tuple[str, ...]:

@@ -6,9 +6,7 @@ import pytest
 
 from packager.cli import app
 from packager.engines.shared import asks_for_code
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 
 @cases("asks")

@@ -14,12 +14,9 @@ from packager.engines.rules import check_rules, model_facts, plan_facts
 from packager.engines.schema import find_schema, shipped_versions
 from packager.engines.values import UNBOUNDED
 from packager.engines.vllm.check import check_options
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.engine_plans import MIXTRAL, plan_for
 from tests.support.places import DATA
-
-cases = cases_of(__file__)
-
 
 ROW: dict[str, Any] = read_tables(__file__)["row"]
 

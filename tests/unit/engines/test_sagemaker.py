@@ -8,11 +8,9 @@ from botocore.loaders import Loader
 from packager.core.findings import errors_in
 from packager.core.plan import Plan
 from packager.engines.sagemaker import check_environment, limits
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.engine_plans import plan_for
 from tests.support.engine_rows import family_of
-
-cases = cases_of(__file__)
 
 MOUNTED = plan_for("vllm", weights="mounted")
 

@@ -9,11 +9,9 @@ import pytest
 from packager.cli.plugins.tables import FAMILIES
 from packager.core.stopping import Stopping
 from packager.engines.stopping import stopping_of
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.engine_plans import CONTAINERS
 from tests.support.known import known
-
-cases = cases_of(__file__)
 
 
 @cases("the_grace_period_covers_what_the_server_does")

@@ -10,9 +10,8 @@ from packager.core.share import read_shipped
 from packager.core.versions import is_before
 from packager.engines.schema import EngineSchema, find_schema, shipped_versions
 from packager.engines.successors import OPTION, SUCCESSORS, find_missing, hint_for
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 
-cases = cases_of(__file__)
 NAMES = {
     engine: {
         name

@@ -10,12 +10,10 @@ import pytest
 
 from packager.core.traits import UNKNOWN_ENGINE, DraftTraits, EngineTraits
 from packager.engines.traits import engine_traits
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.doubles.containers import FAMILIES, with_traits
 from tests.support.engine_plans import CONTAINERS, plan_for
 from tests.support.places import ROOT
-
-cases = cases_of(__file__)
 
 PACKAGE = ROOT / "packager"
 NAMES = {*FAMILIES, "tensorrt-llm", "tensorrt_llm", "trtllm", "transformers-neuronx", "neuronx"}

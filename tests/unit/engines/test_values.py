@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from packager.engines.schema import Option, check_value
 from packager.engines.values import read_configs
-from tests.support.cases import cases_of, read_tables
-
-cases = cases_of(__file__)
-
+from tests.support.cases import cases, read_tables
 
 CONFIGS = read_configs(read_tables(__file__)["classes"])
 PARSERS = ("hermes", "llama3_json")

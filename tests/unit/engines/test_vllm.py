@@ -17,11 +17,9 @@ from packager.engines.vllm.check import check_sagemaker_env
 from packager.engines.vllm.family import VllmFamily
 from packager.engines.vllm.render import command as command_line
 from packager.engines.vllm.render import sagemaker_env
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.engine_plans import NGRAM, plan_for
 from tests.support.headers import LLAMA_3_8B, model_of, plan_of
-
-cases = cases_of(__file__)
 
 
 def render(plan: Plan) -> ServingConfig:

@@ -19,13 +19,10 @@ from packager.images.layer_plan import draft_layers, model_layers
 from packager.images.oci import sha256
 from packager.images.rootfs.placement import Placement
 from packager.images.tar import DirectoryAttributes
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.image_schemas import CONFIG, MANIFEST, check_oci
 from tests.support.made_layers import base_of
 from tests.support.stored_images import layer, sealed_as_described
-
-cases = cases_of(__file__)
-
 
 BASE = base_of(
     (layer("base", "debian"), layer("base", "server")),

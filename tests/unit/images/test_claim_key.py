@@ -11,10 +11,7 @@ import pytest
 from packager.core.errors import NotFound, UsageError
 from packager.images.claim_key import ClaimKeys, load_key, make_key, store_claim_key
 from packager.images.claims import ClaimKey
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
-
+from tests.support.cases import cases
 
 KEY = ClaimKey(bytes(range(32)))
 SECRET = KEY.secret.hex()

@@ -21,9 +21,7 @@ from packager.images.claims import (
     read_claims,
     write_claims,
 )
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 KEY = ClaimKey(bytes(range(32)))
 HERE = "registry.test:5000/team/model"

@@ -6,10 +6,8 @@ from dataclasses import replace
 
 from packager.core.image import Layer
 from packager.images.compare import compare
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.stored_images import BASE, RECORD, SERVING, SHARDS, image, layer
-
-cases = cases_of(__file__)
 
 
 def named(name: str, content: str) -> Layer:

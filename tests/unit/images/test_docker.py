@@ -34,11 +34,9 @@ from packager.images.target import parse_target
 from packager.images.tee import write_image
 from packager.images.writers import WriteBrokenOff
 from tests.support import made_layers, tars
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.doubles.registry import sha256
 from tests.support.made_images import image_with, layer_with, tar_layer
-
-cases = cases_of(__file__)
 
 SIZE = 8_000_000
 

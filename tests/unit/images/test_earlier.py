@@ -14,9 +14,7 @@ from packager.images import remote_layers
 from packager.images.claims import Claim, ClaimDocument, ClaimKey, read_claims, write_claims
 from packager.images.layer_plan import model_layers
 from packager.images.remote_layers import RemoteLayerIndex, content_digest, read_earlier
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 DIRECTORY = "/opt/packager/model"
 DIGEST = "sha256:" + "d" * 64

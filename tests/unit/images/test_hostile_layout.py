@@ -19,11 +19,9 @@ from packager.images.layout.base import LayoutBase, read_documents
 from packager.images.oci import scratch, sha256
 from packager.images.target import parse_layout_target, parse_target
 from packager.optimize.cache.oci import entries_of_layout
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.made_images import layout_sink
 from tests.support.odd_files import directory, pipe, unix_socket
-
-cases = cases_of(__file__)
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 LAYER = b"layer"

@@ -4,10 +4,8 @@ from packager.core.image import Blob, FileRange, Layer
 from packager.core.registry import UNKNOWN_REGISTRY, RegistryTraits
 from packager.core.units import MIB
 from packager.images.limits import check_limits
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.made_images import image_with
-
-cases = cases_of(__file__)
 
 HOST = "r.example"
 SMALL = RegistryTraits(name="Small", layer_bytes=10 * MIB, layers=3, upload_s=600)

@@ -9,9 +9,7 @@ import pytest
 from packager.core.errors import UsageError
 from packager.core.references import RegistryTarget
 from packager.images.target import parse_target
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 KNOWN = ("oci", "docker", "registry", "embedded", "scratch")
 

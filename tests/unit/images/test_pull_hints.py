@@ -11,10 +11,8 @@ from packager.core.reports.text import report_text
 from packager.core.units import GIB, MIB, parse_rate
 from packager.images.pull_hints import Disk, Packed, PulledLayer, make_hints, packed_of
 from packager.images.pull_report import hints_document, hints_report, pulled_layers
-from tests.support.cases import cases_of, read_tables, shows
+from tests.support.cases import cases, read_tables, shows
 from tests.support.stored_images import SERVING, image
-
-cases = cases_of(__file__)
 
 TEN_GBIT = 1.25e9
 GP3 = Disk(name="gp3", bytes_s=125 * MIB)

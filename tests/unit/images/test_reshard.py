@@ -19,11 +19,9 @@ from packager.images.blobs import BlobReader
 from packager.images.reshard import SPLIT_OVER, split_large
 from packager.images.tar import ALIGNMENT, TarEntry, make_tar
 from packager.models.safetensors import read_weights_header
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.doubles.models import safetensors_bytes, write_safetensors
 from tests.support.made_images import whole
-
-cases = cases_of(__file__)
 
 READER = BlobReader()
 

@@ -6,9 +6,7 @@ from typing import Any
 
 from packager.core.image import HealthCheck, RuntimeConfig
 from packager.images.oci import merge_runtime
-from tests.support.cases import cases_of, read_tables
-
-cases = cases_of(__file__)
+from tests.support.cases import cases, read_tables
 
 BASE = read_tables(__file__)["base"]
 

@@ -6,10 +6,8 @@ import pytest
 
 from packager.core.errors import UsageError
 from packager.images.selection import LayerChoice, choose_layers
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.stored_images import BASE, SHARDS, image
-
-cases = cases_of(__file__)
 
 
 @cases("layers_keep_their_order")

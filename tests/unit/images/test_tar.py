@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 from packager.core.errors import UsageError
 from packager.core.image import Blob, FileRange, Inline, RemoteRange
 from packager.images.tar import ALIGNMENT, TarEntry, make_tar
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 
 def content_of(blob: Blob) -> bytes:

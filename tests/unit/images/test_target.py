@@ -9,9 +9,7 @@ import pytest
 from packager.core.errors import UsageError
 from packager.core.references import ImageTarget, LayoutTarget, Reference, RegistryTarget
 from packager.images.target import is_archive, is_image, parse_target, refuse_layout
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 BASES = ("registry", "oci", "docker", "embedded", "scratch")
 DIGEST = "sha256:" + "0a" * 32

@@ -37,7 +37,7 @@ from packager.images.digest_index import DigestIndex
 from packager.images.layout.sink import LayoutSink
 from packager.images.remote_layers import RemoteLayerIndex
 from packager.images.tee import WORKERS, write_image
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.known import known
 from tests.support.made_images import (
     blobs_in,
@@ -47,9 +47,6 @@ from tests.support.made_images import (
     layout_sink,
     tar_layer,
 )
-
-cases = cases_of(__file__)
-
 
 WEIGHTS = bytes(range(256)) * 20_000  # 5.12 MB: several chunks
 HOUR_NS = 3600 * 10**9

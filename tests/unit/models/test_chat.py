@@ -12,10 +12,8 @@ from packager.core.parsers import ChatTemplate
 from packager.models import chat
 from packager.models.local import LocalSource
 from packager.models.reference import parse_model_reference
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.doubles.models import write_model
-
-cases = cases_of(__file__)
 
 CALLS = "{% if tools %}[TOOL_CALLS]{% endif %}"
 

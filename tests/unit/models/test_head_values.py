@@ -15,12 +15,9 @@ from packager.models.local import LocalSource
 from packager.models.reference import parse_model_reference
 from packager.models.safetensors import read_weights_header
 from tests.support import heads
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.doubles.models import write_json, write_safetensors
 from tests.support.headers import TINY, model_of
-
-cases = cases_of(__file__)
-
 
 HEAD = heads.eagle3(TINY, draft_vocab=1024)
 MODEL = model_of(TINY)

@@ -8,11 +8,10 @@ import pytest
 
 from packager.core.errors import NotFound, UsageError
 from packager.models.mapped import MappedModel, parse_mapped
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 
 TABLES = read_tables(__file__)
 
-cases = cases_of(__file__)
 
 FILE = TABLES["file"]
 

@@ -18,10 +18,8 @@ from packager.models.local import LocalSource
 from packager.models.mistral_format import INDEX, translated_config
 from packager.models.reference import parse_model_reference
 from packager.models.safetensors import read_weights_header
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.doubles.models import write_json, write_safetensors
-
-cases = cases_of(__file__)
 
 LAYER = {
     "attention.wq": (8, 8),

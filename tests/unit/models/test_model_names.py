@@ -13,10 +13,8 @@ from packager.models.local import LocalSource
 from packager.models.naming import name_of_directory, name_of_prefix, usable_name
 from packager.models.reference import parse_model_reference
 from packager.pipeline.planning.request_checks import SERVED_NAME
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.commandline import TINY
-
-cases = cases_of(__file__)
 
 
 @cases("a_directory_names_its_model")

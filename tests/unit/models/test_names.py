@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from packager.models.paths import check_distinct, check_path
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.refusals import raises_code
-
-cases = cases_of(__file__)
 
 
 @cases("an_unsafe_path_is_refused")

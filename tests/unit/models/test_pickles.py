@@ -34,10 +34,9 @@ from packager.models.local import LocalSource
 from packager.models.pickle_machine import runs_code
 from packager.models.pickles import pickle_kind
 from packager.models.reference import parse_model_reference
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.doubles.models import safetensors_bytes, write_model
 
-cases = cases_of(__file__)
 TABLES = read_tables(__file__)
 
 TORCH_MAGIC = 0x1950A86A20F9469CFC6C  # torch.serialization, before zip archives

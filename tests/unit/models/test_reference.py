@@ -8,9 +8,7 @@ import pytest
 
 from packager.core.errors import UsageError
 from packager.models.reference import hub_of, parse_model_reference
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 
 @cases("what_looks_like_a_path_is_local")

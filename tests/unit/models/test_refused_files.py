@@ -14,10 +14,8 @@ from packager.models.rules import (
     role_of,
     why_left_out,
 )
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.refusals import raises_code
-
-cases = cases_of(__file__)
 
 MODEL = ("config.json", "tokenizer.json", "model.safetensors")
 

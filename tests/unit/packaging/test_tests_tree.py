@@ -13,7 +13,8 @@ from tests.support.places import ROOT
 
 TESTS = ROOT / "tests"
 COSTS = {"unit", "integration", "live", "faults", "golden", "mutants"}
-READS = re.compile(r'\b(?:cases_of|read_tables)\(__file__(?:, "(\w+)")?\)')
+OF_ITS_OWN = r"tests\.support\.cases import .*\bcases\b"
+READS = re.compile(rf'\b(?:cases_of|read_tables)\(__file__(?:, "(\w+)")?\)|{OF_ITS_OWN}')
 OTHER_ROOMS = {
     *("artifact_cache", "campaign", "containers", "packaging", "schemas", "scripts", "support")
 }

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from packager.pipeline.attached_record import _without_path, published_base
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 
 @cases("a_reference_loses_the_directories_of_this_machine")

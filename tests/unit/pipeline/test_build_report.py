@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from packager.core.record import RecordedLayer
 from packager.pipeline.report import summary_lines
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.lineage_records import build_record
-
-cases = cases_of(__file__)
 
 DIGEST = "sha256:" + 64 * "a"
 

@@ -22,11 +22,9 @@ from packager.pipeline.trace import (
     model_identity,
     name_of,
 )
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.headers import facts_of
 from tests.support.report_values import LLAMA_8B, option_on, outlook_of, plan_on, quality_report
-
-cases = cases_of(__file__)
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 HUB = BuildRequest(model="meta-llama/Meta-Llama-3-8B-Instruct", instance="ml.g5.xlarge")

@@ -27,7 +27,7 @@ from packager.pipeline.report_plan import (
     rejection_lines,
 )
 from tests.golden.cases import CASES
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.headers import facts_of, plan_of
 from tests.support.report_values import (
     LLAMA_8B,
@@ -38,7 +38,6 @@ from tests.support.report_values import (
     plan_on,
 )
 
-cases = cases_of(__file__)
 TABLES = read_tables(__file__)
 
 PLAN = plan_on("ml.g5.12xlarge", family="lmi", max_batch=8)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.places import SCRIPTS
 from tests.support.workers import load
 
 TABLES = read_tables(__file__)
-
-cases = cases_of(__file__)
 
 
 code = load(SCRIPTS / "_code_lines.py")

@@ -17,10 +17,8 @@ import numpy as np
 import pytest
 
 from packager.estimate.performance.speed_table import parse_table
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import read_tables
 from tests.support.places import ROOT
-
-cases = cases_of(__file__)
 
 BENCHMARKS = ROOT / "benchmarks"
 Scripts = tuple[ModuleType, ModuleType]

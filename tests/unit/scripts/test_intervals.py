@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.places import SCRIPTS
 from tests.support.workers import load
-
-cases = cases_of(__file__)
 
 intervals = load(SCRIPTS / "_intervals.py")
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ast
 
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.places import SCRIPTS
 from tests.support.workers import load
 
-cases = cases_of(__file__)
 TABLES = read_tables(__file__)
 
 mutations = load(SCRIPTS / "_mutations.py")

@@ -14,12 +14,10 @@ import pytest
 
 from packager.addons.bundle.verify import verify_bundle
 from packager.core.events import ignore
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.commandline import TINY, Done, packager_in, start_packager
 from tests.support.processes import run_program
 from tests.support.refusals import raises_code
-
-cases = cases_of(__file__)
 
 BUILD = ("build", "--model", str(TINY), "--instance", "local", "--base", "scratch", "--quiet")
 PARTS = ("--part-size", "1MB")

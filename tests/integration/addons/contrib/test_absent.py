@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.processes import run_python
-
-cases = cases_of(__file__)
 
 pytestmark = pytest.mark.extended
 

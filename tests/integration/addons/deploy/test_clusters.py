@@ -19,12 +19,10 @@ from packager.addons.deploy.kubernetes.live import (
 from packager.addons.deploy.kubernetes.spec import KubernetesSpec
 from packager.core.deployment import Change
 from packager.core.errors import AccessDenied, NotFound, Unavailable, UsageError
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.cluster_deployments import TGI, VLLM
 from tests.support.doubles.cluster import Cluster, Key, running_cluster
 from tests.support.refusals import raises_code
-
-cases = cases_of(__file__)
 
 WANTED = KubernetesSpec()
 SCALED = KubernetesSpec(scaler="hpa", max_replicas=3)

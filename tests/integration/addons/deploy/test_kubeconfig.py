@@ -10,9 +10,7 @@ import yaml
 
 from packager.addons.deploy.kubernetes.kubeconfig import BadKubeconfig, find_access
 from packager.core.errors import AccessDenied, NotFound
-from tests.support.cases import cases_of, read_tables
-
-cases = cases_of(__file__)
+from tests.support.cases import cases, read_tables
 
 CONFIG: dict[str, Any] = read_tables(__file__)["config"]
 

@@ -11,14 +11,12 @@ from typing import Any
 import pytest
 
 from packager.addons.deploy.sagemaker.shapes import input_faults
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.commandline import TINY, Done, Packager, packager_in
 from tests.support.deployments import ROLE
 from tests.support.doubles.endpoint_containers import FakeContainers
 from tests.support.hosting_server import hosting, look_often
 from tests.support.llm_double import Behaviour, LlmDouble
-
-cases = cases_of(__file__)
 
 IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/tiny:1"
 COMMON = ("--role-arn", ROLE, "--image", IMAGE)

@@ -15,14 +15,12 @@ import jsonschema
 import pytest
 import rfc8785
 
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.commandline import TINY, Done, packager_in
 from tests.support.demo_builds import tools_dir as tools_dir
 from tests.support.doubles.fake_hub import FakeHub
 from tests.support.running_jobs import until
 from tests.support.tool_steps import OUTSIDE
-
-cases = cases_of(__file__)
 
 Run = Callable[..., Done]
 Plan = Callable[..., None]

@@ -33,14 +33,12 @@ from packager.addons.server.services import Operation, ServeServices
 from tests.support.ai_jobs import SYNTHETIC, benchmark_body, recommendation_body, workload_body
 from tests.support.buckets import bucket as bucket
 from tests.support.buckets import server as server
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.doubles.s3 import Bucket
 from tests.support.known import known
 from tests.support.llm_double import Behaviour, LlmDouble
 from tests.support.running_jobs import run_to_end
 from tests.unit.addons.server.sagemaker.test_recommendations import DRAFTED
-
-cases = cases_of(__file__)
 
 ARN = "arn:aws:sagemaker:us-east-1:000000000000"
 ADDRESS = "http://127.0.0.1:49153"

@@ -13,11 +13,9 @@ import pytest
 
 from packager.addons.server.pages import guard
 from tests.support.api_server import ApiServer
-from tests.support.cases import cases_of, content_of
+from tests.support.cases import cases, content_of
 from tests.support.raw_requests import JSON, post, receive, send
 from tests.support.running_jobs import until
-
-cases = cases_of(__file__)
 
 LIST = (
     f"Host: 127.0.0.1\r\nContent-Type: {JSON}\r\nX-Amz-Target: SageMaker.ListOptimizationJobs\r\n"

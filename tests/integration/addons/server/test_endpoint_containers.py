@@ -16,11 +16,9 @@ from packager.addons.server.endpoints.containers import (
 )
 from packager.addons.server.endpoints.devices import DEVICES_LABEL, read_devices
 from packager.addons.server.sagemaker.hosting import ServerSpec
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.doubles.docker_runs import FakeEngine
 from tests.support.refusals import raises_code
-
-cases = cases_of(__file__)
 
 
 def labels(state: Path) -> dict[str, str]:
@@ -42,7 +40,8 @@ def test_a_container_that_was_made_for_an_endpoint_is_found_again(tmp_path: Path
     assert (found.owner, found.generation, found.is_running) == ("endpoint/e/v/0", "ab", True)
 
 
-def test_containers_of_strangers_and_of_another_server_are_not_ours(tmp_path: Path) -> None:
+def test_a_label_of_a_strangers_image_makes_no_container_ours(tmp_path: Path) -> None:
+    """Nor is one of another server seen."""
     engine = FakeEngine()
     engine.add("users-own", labels=labels(tmp_path))
     engine.add("packager-endpoint-e-v-0-ab", labels=labels(tmp_path / "other"))

@@ -24,14 +24,12 @@ from packager.addons.server.operations import logs
 from packager.addons.server.sagemaker.hosting import ModelData, ServerSpec
 from packager.addons.server.services import Operation, ServeServices
 from packager.core.units import GIB
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.coroutines import eventually
 from tests.support.doubles.endpoint_containers import FakeContainers
 from tests.support.hosting_server import look_often
 from tests.support.refusals import raises_code
 from tests.support.serve_services import config_body, hosting_operations, make_services, model_body
-
-cases = cases_of(__file__)
 
 pytestmark = pytest.mark.usefixtures("runner")
 

@@ -16,10 +16,8 @@ import pytest
 
 from packager.addons.server import application, bodies
 from tests.support.api_server import ApiServer, optimization_body
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.raw_requests import JSON, post, seconds_until_closed, send
-
-cases = cases_of(__file__)
 
 CREATE = "SageMaker.CreateOptimizationJob"
 SLOW = b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: " + b"a" * 1000

@@ -20,14 +20,12 @@ from botocore.exceptions import ClientError, EventStreamError
 from packager.addons.server import bodies, runtime
 from packager.addons.server.endpoints.traffic import TrafficServer as Container
 from tests.support.aws_clients import aws_client
-from tests.support.cases import cases_of, read_tables, shows
+from tests.support.cases import cases, read_tables, shows
 from tests.support.doubles.endpoint_containers import FakeContainers
 from tests.support.doubles.model_container import ModelServer
 from tests.support.free_ports import free_port
 from tests.support.hosting_server import Server, hosting
 from tests.support.serve_services import config_body, hosting_operations, model_body
-
-cases = cases_of(__file__)
 
 
 @pytest.fixture

@@ -20,12 +20,10 @@ from packager.core.errors import ModelRefused, NotFound, PackagerError, Unavaila
 from packager.core.units import GIB
 from tests.support.buckets import bucket as bucket
 from tests.support.buckets import server as server
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.doubles.s3 import Bucket
 from tests.support.places import files_below
 from tests.support.refusals import raises_code
-
-cases = cases_of(__file__)
 
 
 def fetch(uri: str, kind: str, folder: Path, *, most_s: float = 60.0) -> dict[str, bytes]:

@@ -13,9 +13,7 @@ from botocore.exceptions import ClientError
 from packager.addons.server.jobs.values import BackgroundJob
 from packager.addons.server.sagemaker.settings import JobSettings
 from tests.support.api_server import REGION, ApiServer, optimization_body
-from tests.support.cases import cases_of, read_tables
-
-cases = cases_of(__file__)
+from tests.support.cases import cases, read_tables
 
 COMPILE = read_tables(__file__)["compile"]
 

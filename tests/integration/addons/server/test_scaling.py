@@ -11,14 +11,13 @@ from botocore.exceptions import ClientError
 
 from tests.integration.addons.server.test_invocations import create_endpoint
 from tests.support.aws_clients import aws_client
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.doubles.endpoint_containers import FakeContainers
 from tests.support.hosting_server import Server, hosting
 from tests.support.serve_services import config_body, model_body
 
 TABLES = read_tables(__file__)
 
-cases = cases_of(__file__)
 
 TARGET = TABLES["target"]
 TRACKING = TABLES["tracking"]

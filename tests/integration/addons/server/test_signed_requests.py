@@ -18,11 +18,9 @@ from botocore.exceptions import ClientError
 from packager.addons.server.server import tls_context
 from packager.addons.server.sigv4 import AccessKey
 from tests.support.api_server import ApiServer, optimization_body
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.certificates import self_signed
 from tests.support.raw_requests import JSON, post
-
-cases = cases_of(__file__)
 
 ALICE = AccessKey("ALICE0001", "3e9f2b71c0d84a5596e1f7d2", "alice")
 CREATE = "CreateOptimizationJob"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.commandline import TINY, Done, packager_in
 from tests.support.documented_packages import stated_count, write_files, write_package
 from tests.support.known import known
@@ -20,7 +20,6 @@ from tests.support.written_layouts import WrittenLayout
 
 TABLES = read_tables(__file__)
 
-cases = cases_of(__file__)
 
 MODEL = ("--model", str(TINY), "--instance")
 BUILD = ("build", *MODEL, "local")

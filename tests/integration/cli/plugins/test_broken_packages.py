@@ -8,10 +8,8 @@ import pytest
 
 from packager.cli.plugins import tables
 from packager.cli.plugins.rows import Table
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.commandline import TINY, Packager, packager_in
-
-cases = cases_of(__file__)
 
 GROUPS = sorted(
     {table.group for table in vars(tables).values() if isinstance(table, Table) and table.group}

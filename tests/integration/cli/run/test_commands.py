@@ -23,13 +23,12 @@ from packager.core.errors import PackagerError
 from packager.core.events import Event, EventSink, StagesEvent, StepEvent
 from packager.images.bases import embedded
 from packager.pipeline import pipeline
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.commandline import TINY
 from tests.support.doubles.docker_runs import FakeContainer, FakeEngine
 
 TABLES = read_tables(__file__)
 
-cases = cases_of(__file__)
 
 LABELS = TABLES["labels"]
 

@@ -25,12 +25,10 @@ from packager.cli.run.names import MODEL_LABEL, RUN_LABEL
 from packager.cli.run.serving import wait_for_end
 from packager.core.errors import SmokeFailed, Unavailable, UsageError
 from packager.core.events import ignore
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.doubles.docker_runs import FakeContainer, FakeEngine, refusal
 from tests.support.free_ports import free_port
 from tests.support.refusals import raises_code
-
-cases = cases_of(__file__)
 
 WANTED = ContainerSpec(
     name="tiny", image="i:1", model="tiny-llama", takes_port=True, env={"A": "1"}

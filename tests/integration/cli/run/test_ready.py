@@ -13,11 +13,9 @@ from packager.cli.run.serving import answers, wait_until_ready
 from packager.cli.serving import containers
 from packager.core.errors import SmokeFailed
 from packager.core.events import ignore
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.doubles.docker_runs import FakeContainer, FakeEngine
 from tests.support.doubles.json_server import JsonServer, json_server
-
-cases = cases_of(__file__)
 
 MODELS = {"data": [{"id": "tiny-llama"}]}
 

@@ -11,13 +11,12 @@ import pytest
 from packager.cli.serving import containers
 from packager.cli.serving.smoke import SmokeResult, ask_endpoint, smoke
 from packager.core.errors import SmokeFailed, Unavailable, UsageError
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.doubles.docker_runs import FakeContainer, FakeEngine, refusal
 from tests.support.doubles.json_server import JsonServer, json_server
 
 TABLES = read_tables(__file__)
 
-cases = cases_of(__file__)
 
 CHAT = {"choices": [{"message": {"content": "hi"}}], "usage": {"completion_tokens": 2}}
 INVOCATIONS = {"generated_text": "yo", "details": {"generated_tokens": 3}}

@@ -33,14 +33,11 @@ from packager.optimize.steps.runner import RunSettings, StepRunner
 from packager.optimize.steps.workspace import Workspace
 from tests.support.cache_entries import NEURON, Build
 from tests.support.cache_opening import open_local
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.doubles.models import write_model
 from tests.support.doubles.registry import FakeRegistry
 from tests.support.made_images import whole
 from tests.support.odd_files import pipe, unix_socket
-
-cases = cases_of(__file__)
-
 
 SECRET = b"root:$6$canary-of-a-secret:19000:0:99999:7:::\n"
 NOTES = b"n" * len(SECRET)

@@ -26,7 +26,7 @@ from packager.images.registry.upload import put_blob
 from packager.images.target import parse_registry_target
 from packager.images.tee import write_image
 from tests.conftest import need
-from tests.support.cases import Case, cases_of, read_tables
+from tests.support.cases import Case, cases, read_tables
 from tests.support.doubles.raw_registry import CONFIG, LAYER, descriptor
 from tests.support.doubles.registry import PASSWORD, USER, FakeRegistry, Rule
 from tests.support.made_images import (
@@ -39,7 +39,6 @@ from tests.support.made_images import (
 
 TABLES = read_tables(__file__)
 
-cases = cases_of(__file__)
 
 SMALL = b"settings" * 100
 OPERATIONS = ("push", "pull", "copy", "attach", "tags")

@@ -20,11 +20,9 @@ from packager.images.registry.auth import Challenge, parse_challenges
 from packager.images.registry.client import RegistryClient
 from packager.images.registry.transport import Transport, retry_after_s
 from tests.integration.images.registry.conftest import Certificate, Clients, upload_to
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.doubles.fault_proxy import Action, Exchange, Fault, FaultProxy
 from tests.support.doubles.registry import IDENTITY_TOKEN, PASSWORD, USER, FakeRegistry, sha256
-
-cases = cases_of(__file__)
 
 BLOB = os.urandom(3_000_000)
 

@@ -24,11 +24,9 @@ from packager.images.registry.credential import Credentials
 from packager.images.registry.credentials import find_credentials
 from packager.images.registry.ecr import ecr_credentials, has_fixed_tag, is_ecr
 from packager.images.registry.transport import Transport
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.doubles.registry import FakeRegistry, sha256
 from tests.support.known import known
-
-cases = cases_of(__file__)
 
 HOST = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
 SECRET = "secret-canary"

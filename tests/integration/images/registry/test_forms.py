@@ -19,13 +19,10 @@ from packager.images.registry.upload import UploadInterrupted, put_blob
 from packager.images.registry.upload_strategies import DEFAULT_CHUNK, UploadForms
 from packager.images.tee import ATTEMPTS, write_image
 from tests.integration.images.registry.conftest import upload_to
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.doubles.registry import FakeRegistry, sha256
 from tests.support.made_images import hasty_clients, image_with, layer_with, registry_sink
 from tests.support.refusals import raises_code
-
-cases = cases_of(__file__)
-
 
 BLOB = os.urandom(5_000_000)
 DIGEST = sha256(BLOB)

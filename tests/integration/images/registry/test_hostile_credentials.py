@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 from packager.core.errors import PackagerError
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.unit.images.registry.test_hostile_credentials import SECRET, look_up
-
-cases = cases_of(__file__)
 
 
 @cases("answer")

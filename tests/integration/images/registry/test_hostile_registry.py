@@ -22,11 +22,9 @@ from packager.images.registry.referrers import referrers
 from packager.images.registry.upload import put_blob
 from packager.images.target import parse_registry_target
 from tests.integration.images.registry.conftest import Clients
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.doubles.hostile import HostileServer, Reply, Request, endless, reply
 from tests.support.made_images import hasty_clients
-
-cases = cases_of(__file__)
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 INDEX = "application/vnd.oci.image.index.v1+json"

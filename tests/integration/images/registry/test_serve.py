@@ -27,11 +27,9 @@ from packager.images.registry.clients import RegistryClients
 from packager.images.registry.reference import parse_reference
 from packager.images.registry.serve import EmbeddedRegistry
 from tests.integration.images.registry.conftest import Clients
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.doubles.registry import sha256
 from tests.support.made_images import image_with, layer_with
-
-cases = cases_of(__file__)
 
 HEAD, TAIL = b"head" * 100, b"tail" * 100
 FAR = os.urandom(50_000)

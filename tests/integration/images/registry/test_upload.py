@@ -13,12 +13,9 @@ from packager.images.registry.clients import RegistryClients
 from packager.images.registry.failures import ServiceLimited
 from packager.images.registry.upload import UploadInterrupted
 from tests.integration.images.registry.conftest import Certificate, Clients, upload_to
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.doubles.registry import PASSWORD, USER, FakeRegistry, Rule, sha256
 from tests.support.refusals import raises_code
-
-cases = cases_of(__file__)
-
 
 CHUNK = 1024 * 1024
 # Much more than both sides' socket buffers, so that an early answer comes in mid-body.

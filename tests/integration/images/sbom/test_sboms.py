@@ -63,10 +63,10 @@ def test_cards_of_model_draft_and_adapter_state_licences(
     parts = ("--adapter", "a=tiny-llama-adapter")
     words = (str(TINY), *parts, "--format", "json", "--output", "oci:out")
 
-    plan = json.loads(run(packager, *BUILD, *words, "--dry-run"))["plan"]
-    run(packager, *BUILD, *words)
+    plan = json.loads(printed(packager, *BUILD, *words, "--dry-run"))["plan"]
+    printed(packager, *BUILD, *words)
     drafted = (str(TINY), "--draft", "tiny-llama-draft", "--output", "oci:drafted")
-    run(packager, *BUILD, *drafted)
+    printed(packager, *BUILD, *drafted)
 
     note = next(one for one in plan["findings"] if one["code"] == "licences-stated")
     assert note["data"] == {"model": "Apache-2.0", "adapter a": "CC-BY-NC-4.0"}

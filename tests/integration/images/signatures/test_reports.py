@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.commandline import TINY, Packager
 from tests.support.doubles.registry import FakeRegistry
-
-cases = cases_of(__file__)
 
 BUILD = ("build", "--instance", "local", "--base", "scratch", "--quiet")
 VEX = {"@context": "https://openvex.dev/ns/v0.2.0", "statements": []}

@@ -22,13 +22,11 @@ from packager.images import tee
 from packager.images.trees import objects
 from packager.images.trees.bucket import TreeBucket
 from tests.integration.images.trees.building import MODEL, built
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.doubles.fault_proxy import Action, Fault, FaultProxy
 from tests.support.doubles.models import write_model
 from tests.support.doubles.s3 import Bucket, bucket_server
 from tests.support.places import files_below
-
-cases = cases_of(__file__)
 
 
 @pytest.fixture(scope="module")

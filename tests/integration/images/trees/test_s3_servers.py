@@ -17,11 +17,9 @@ from tests.support.cache_buckets import place as place
 from tests.support.cache_buckets import server as server
 from tests.support.cache_entries import CHECKPOINT
 from tests.support.cache_stores import described, extracted
-from tests.support.cases import Case, cases_of, read_tables
+from tests.support.cases import Case, cases, read_tables
 from tests.support.doubles.models import write_model
 from tests.support.doubles.s3_quirks import QuirkyS3
-
-cases = cases_of(__file__)
 
 SERVERS = [row["name"] for row in read_tables(__file__)["server"]]
 FOR_READERS = ("id", "seen", "does", "source", "fails")

@@ -15,11 +15,9 @@ from packager.models.samples.buckets import is_bucket_data
 from packager.models.samples.load import BrokenSamples, load_samples
 from tests.support.buckets import bucket as bucket
 from tests.support.buckets import server as server
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.doubles.s3 import Bucket
 from tests.support.refusals import raises_code
-
-cases = cases_of(__file__)
 
 
 def _rows(*rows: object) -> bytes:

@@ -28,10 +28,9 @@ from packager.pipeline.planning.recipe import make_recipe
 from packager.pipeline.planning.services import PlannerServices
 from packager.pipeline.running import run_recipe
 from packager.pipeline.stages import Planned
-from tests.support.cases import as_type, cases_of, read_tables
+from tests.support.cases import as_type, cases, read_tables
 from tests.support.headers import LLAMA_3_8B, facts_of, model_of
 
-cases = cases_of(__file__)
 TABLES = read_tables(__file__)
 
 

@@ -24,11 +24,9 @@ from packager.addons.deploy.kubernetes.objects import deployment_object
 from packager.addons.deploy.kubernetes.rollout import status_of
 from packager.addons.deploy.kubernetes.spec import KubernetesSpec
 from packager.core.errors import AccessDenied
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.cluster_deployments import VLLM
 from tests.support.refusals import raises_code
-
-cases = cases_of(__file__)
 
 SCALED = KubernetesSpec(scaler="hpa", max_replicas=9)
 POD = ObjectPlace("v1", "Pod", "default", "one")

@@ -21,12 +21,10 @@ from packager.core.deployment import DeployedWeights, Deployment
 from packager.core.errors import UsageError
 from packager.core.ports import Deployer
 from tests.support import cluster_deployments as clusters
-from tests.support.cases import cases_of, shows
+from tests.support.cases import cases, shows
 from tests.support.cluster_schemas import check_document
 from tests.support.deployments import GIB, PAIRS, ROLE, deployment
 from tests.support.refusals import raises_code
-
-cases = cases_of(__file__)
 
 POD = "Deployment.spec.template.spec"
 SHORT = {"pod": POD, "server": f"{POD}.containers.0"}

@@ -6,9 +6,7 @@ import json
 from typing import Any
 
 from packager.addons.deploy.sagemaker.differences import differences
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 
 @cases("compared")

@@ -13,10 +13,8 @@ import pytest
 from packager.addons.deploy.kubernetes.patching import RULES
 from packager.addons.deploy.merging import CannotMerge, MergeRules, merge, operate
 from packager.addons.deploy.patches import parse_patch
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.refusals import raises_code
-
-cases = cases_of(__file__)
 
 
 @cases("operations")

@@ -19,10 +19,8 @@ from packager.addons.server.eventstream import CONTENT_TYPE, exception_message, 
 from packager.addons.server.sigv4 import AccessKey, SignedRequest, Verifier
 from packager.cli.serving.routes import BrokenStream, Connection
 from packager.core.errors import Unavailable
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.known import known
-
-cases = cases_of(__file__)
 
 KEY = AccessKey("AKIDEXAMPLE", "a-secret")
 BODY = b'{"messages": []}'

@@ -18,12 +18,10 @@ from packager.addons.deploy.sagemaker.shapes import input_faults
 from packager.addons.deploy.sagemaker.spec import SageMakerSpec
 from packager.addons.deploy.sagemaker.times import download_s, health_s
 from packager.core.deployment import DeployedWeights, Deployment
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.deployments import PAIRS, ROLE, deployment
 from tests.support.refusals import raises_code
 from tests.unit.addons.deploy.test_contract import wanted
-
-cases = cases_of(__file__)
 
 WANTED = SageMakerSpec(role_arn=ROLE)
 TYPES = ("ml.g5.xlarge", "ml.g6e.12xlarge")

@@ -19,11 +19,9 @@ from packager.addons.deploy.sagemaker.refusals import (
 from packager.addons.deploy.sagemaker.requests import OWNER_TAG, SCALES_TAG
 from packager.addons.deploy.sagemaker.spec import SageMakerSpec
 from packager.core.deployment import DeployState, DeployStatus
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.deployments import ROLE, deployment
 from tests.support.refusals import raises_code
-
-cases = cases_of(__file__)
 
 WANTED = SageMakerSpec(role_arn=ROLE, components=True)
 NAME = "my-model"

@@ -23,12 +23,10 @@ from packager.core.instance import Instance
 from packager.core.record import BuildRecord
 from packager.images.stored import StoredImage
 from packager.pipeline.records import parse_record
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.lineage_records import record as record_document
 from tests.support.refusals import raises_code
 from tests.support.stored_images import BASE, SERVING, image, layer
-
-cases = cases_of(__file__)
 
 G5 = find_instance("ml.g5.12xlarge")
 

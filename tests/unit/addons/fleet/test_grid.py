@@ -10,9 +10,7 @@ import pytest
 from packager.addons.fleet.grid import expand, read_grid_or_plan, read_plan
 from packager.core.errors import NotFound, UsageError
 from packager.core.warmup import Grid
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 AXES = {"model": ["a", "b"], "instance": ["ml.g5.xlarge", "ml.inf2.xlarge"]}
 

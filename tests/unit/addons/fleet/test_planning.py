@@ -22,11 +22,9 @@ from packager.estimate.performance.job import MachineOffer, Market
 from packager.models.architectures.profile import make_profile
 from packager.pipeline.planning.services import PlannerServices
 from packager.pipeline.stages import Planned
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.headers import LLAMA_3_8B, facts_of, model_of, plan_of
 from tests.unit.estimate.performance.test_effort import HERE, step_of
-
-cases = cases_of(__file__)
 
 PLAN = plan_of(model_of(LLAMA_3_8B), "ml.g5.12xlarge")
 EIGHT_B = make_profile(model_of(LLAMA_3_8B))[0]

@@ -10,11 +10,9 @@ import pytest
 
 from packager.addons.fleet.run import run_plan
 from packager.core.warmup import Ended, Job, Node, Outcome, WarmPlan
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.refusals import raises_code
 from tests.support.warmup_plans import job, plan
-
-cases = cases_of(__file__)
 
 NODE = Node(name="one", cpus=4, memory_bytes=2**34)
 GPU = Node(name="two", cpus=4, memory_bytes=2**34, accelerator="nvidia", device="A10G", devices=1)

@@ -6,10 +6,8 @@ import pytest
 
 from packager.addons.server.hosts import Listen, check_host, check_origin, parse_listen
 from packager.core.errors import UsageError
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.refusals import raises_code
-
-cases = cases_of(__file__)
 
 
 @cases("addresses")

@@ -9,10 +9,8 @@ import pytest
 from packager.addons.server.keys import read_keys, take_keys
 from packager.addons.server.sigv4 import AccessKey
 from packager.core.errors import NotFound, PackagerError
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.refusals import raises_code
-
-cases = cases_of(__file__)
 
 SECRET = "3e9f2b71c0d84a5596e1f7d2"
 

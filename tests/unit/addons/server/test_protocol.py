@@ -24,10 +24,8 @@ from packager.addons.server.refusals import (
     refusal_of,
 )
 from packager.core.errors import PackagerError, Unavailable, UsageError
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.refusals import raises_code
-
-cases = cases_of(__file__)
 
 
 def test_a_target_is_a_service_and_an_operation() -> None:

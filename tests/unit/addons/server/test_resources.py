@@ -16,9 +16,7 @@ from packager.addons.deploy.sagemaker.api_refusals import (
     ValidationRefused,
 )
 from packager.addons.server.resources import Resource, ResourceQuery, ResourceStore
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 
 @pytest.fixture

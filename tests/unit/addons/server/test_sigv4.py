@@ -19,10 +19,8 @@ from packager.addons.server.refusals import (
     InvalidSignature,
 )
 from packager.addons.server.sigv4 import AccessKey, SignatureClaim, SignedRequest, Verifier
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.refusals import raises_code
-
-cases = cases_of(__file__)
 
 ALICE = AccessKey("ALICE0001", "3e9f2b71c0d84a5596e1f7d2", "alice")
 BOB = AccessKey("BOB0001", "77b0c9d1e3f54f6a8b2c4d5e", "bob")

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from packager.addons.server.endpoints.traffic import Pool, TrafficServer, pick_variant
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.known import known
-
-cases = cases_of(__file__)
 
 
 def pool(weight: float, *names: str) -> Pool:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from packager.cli.doctor.doctor import driver_checks
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 
 @cases("drivers")

@@ -22,9 +22,7 @@ from packager.cli.plugins.tables import (
 from packager.cli.wiring.techniques import find_compilers, find_quantizer
 from packager.core.errors import UsageError
 from packager.core.ports import Quantizer
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 Install = Callable[..., None]
 

@@ -10,10 +10,8 @@ from typing import Any
 from packager.cli.capture_options import TrafficCapture
 from packager.cli.run.capturing import with_capture
 from packager.cli.run.containers import ContainerSpec
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.refusals import raises_code
-
-cases = cases_of(__file__)
 
 LAUNCH = ["python3", "/opt/packager/serving/launch.py"]
 

@@ -8,9 +8,8 @@ from packager.catalog.instances import find_instance
 from packager.cli.run.fits_this_machine import not_this_machine, why_not_here
 from packager.core.instance import Instance
 from packager.core.units import GIB
-from tests.support.cases import as_type, cases_of, read_tables
+from tests.support.cases import as_type, cases, read_tables
 
-cases = cases_of(__file__)
 TABLES = read_tables(__file__)
 
 PROCESSOR = as_type(TABLES["processor"], Instance)

@@ -12,9 +12,7 @@ from docker.errors import ImageNotFound
 
 from packager.cli.run.images import find_packaged
 from packager.core.errors import NotFound, UsageError
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 DIGEST = "sha256:" + "1" * 64
 LABELS = {

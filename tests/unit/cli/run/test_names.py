@@ -7,9 +7,7 @@ import pytest
 from packager.cli.run.names import check_name, container_name, image_name, run_name
 from packager.core.errors import UsageError
 from packager.images.registry.reference import parse_reference
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 
 @cases("runs")

@@ -9,9 +9,7 @@ import pytest
 
 from packager.cli.run.ports import free_ports, process_at
 from packager.core.errors import Unavailable
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 HEAD = "sl local_address rem_address st queues tr:when retrnsmt uid timeout inode\n"
 ROW = "0: 0100007F:{port:04X} 00000000:0000 {state} 0:0 00:0 00000000 0 0 {inode} 1\n"

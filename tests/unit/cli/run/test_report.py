@@ -21,9 +21,8 @@ from packager.cli.run.report import (
     state_of,
 )
 from packager.core.reports.text import report_lines
-from tests.support.cases import as_type, cases_of, read_tables
+from tests.support.cases import as_type, cases, read_tables
 
-cases = cases_of(__file__)
 TABLES = read_tables(__file__)
 
 RUN = Run(**TABLES["run"], exit_code=None)

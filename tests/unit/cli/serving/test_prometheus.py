@@ -7,9 +7,7 @@ import time
 import pytest
 
 from packager.cli.serving.prometheus import Reading, read_metrics
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 
 @cases("a_line_is_a_name_labels_and_a_number")

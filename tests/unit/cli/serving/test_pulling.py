@@ -7,10 +7,8 @@ from typing import Any
 
 from packager.cli.serving.pulling import Pulled, time_pull
 from packager.images.target import names_registry
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.refusals import raises_code
-
-cases = cases_of(__file__)
 
 LAYER, OTHER = "aaa", "bbb"
 

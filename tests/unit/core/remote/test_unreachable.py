@@ -9,9 +9,7 @@ import ssl
 import pytest
 
 from packager.core.remote.unreachable import proxy_for, unreachable
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 HUB = "https://hub.example:8443/api"
 

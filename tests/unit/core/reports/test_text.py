@@ -18,9 +18,8 @@ from packager.core.reports.text import (
     table_lines,
     wrapped,
 )
-from tests.support.cases import Case, cases_of, read_tables
+from tests.support.cases import Case, cases, read_tables
 
-cases = cases_of(__file__)
 TABLES = read_tables(__file__)
 
 

@@ -12,10 +12,8 @@ from packager.engines.rendering.check import (
     read_naive_properties,
 )
 from packager.engines.rendering.environment import render_template
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.refusals import raises_code
-
-cases = cases_of(__file__)
 
 WORDS = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E, exclude_characters="\\"))
 KEYS = st.from_regex(r"[A-Za-z0-9_.-]+", fullmatch=True)

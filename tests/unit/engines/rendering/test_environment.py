@@ -8,10 +8,8 @@ from packager.engines.rendering.environment import (
     environment,
     render_template,
 )
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.refusals import raises_code
-
-cases = cases_of(__file__)
 
 
 def rendered(template: str, **values: object) -> str:

@@ -28,7 +28,7 @@ from packager.images.erofs.layers import file_system_of, with_file_systems
 from packager.images.remote_layers import RemoteLayerIndex
 from packager.images.tar import TarEntry, make_tar
 from packager.images.variants import choose_platform, forms_of, offered_platforms
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.known import known
 from tests.unit.images.test_write_image import (
     WEIGHTS,
@@ -41,8 +41,6 @@ from tests.unit.images.test_write_image import (
 from tests.unit.images.test_write_image import bench as bench
 from tests.unit.images.test_write_image import make_old as make_old
 from tests.unit.images.test_write_image import shard as shard
-
-cases = cases_of(__file__)
 
 
 @dataclass(eq=False)

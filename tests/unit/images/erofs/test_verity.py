@@ -10,9 +10,7 @@ import json
 import pytest
 
 from packager.images.erofs.verity import VerityTree, verity_size, write_verity
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 
 def blocks(count: int, block: int) -> bytes:

@@ -16,10 +16,8 @@ from packager.images.lineage.graph import Edge, Fragment, LineageNode, layers_of
 from packager.images.lineage.index import LineageDocument, LineageIndex
 from packager.images.lineage.records import record_fragment
 from packager.images.lineage.services import endpoint_fragment, job_fragment
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.lineage_records import IMAGE, KEY, record
-
-cases = cases_of(__file__)
 
 
 def document(place: str, read: Callable[[], Fragment], stamp: str = "1") -> LineageDocument:

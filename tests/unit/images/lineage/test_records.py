@@ -8,10 +8,8 @@ import pytest
 
 from packager.core.documents import NotStrict
 from packager.images.lineage.records import record_fragment
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.lineage_records import IMAGE, KEY, record
-
-cases = cases_of(__file__)
 
 
 def edges(document: dict[str, Any]) -> set[tuple[str, str]]:

@@ -13,9 +13,7 @@ import pytest
 from packager.core.errors import AccessDenied
 from packager.images.registry.credential import Credentials
 from packager.images.registry.credentials import find_credentials
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 ALICE = Credentials(user="alice", password="s3cret")
 AUTH = {"auth": base64.b64encode(b"alice:s3cret").decode()}

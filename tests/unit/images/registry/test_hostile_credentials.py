@@ -10,11 +10,8 @@ import pytest
 from packager.cli.doctor.doctor import _registry_logins
 from packager.core.errors import PackagerError
 from packager.images.registry.credentials import find_credentials
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.known import known
-
-cases = cases_of(__file__)
-
 
 SECRET = "canary-a1b2c3d4"
 HOST = "registry.example"

@@ -6,9 +6,7 @@ import pytest
 
 from packager.core.errors import UsageError
 from packager.images.registry.reference import Reference, parse_reference
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 DIGEST = "sha256:" + "0a" * 32
 

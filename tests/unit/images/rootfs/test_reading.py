@@ -20,7 +20,7 @@ from packager.images.rootfs.reading import LayerReader
 from packager.images.rootfs.store import ListingStore
 from packager.images.rootfs.tree import Directory, FileTree, ImageFiles, parts_of, show
 from packager.images.rootfs.users import Identity, NoSuchUser, find_identity
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.indexed_layers import estargz, zstd_chunked
 from tests.support.made_layers import layer_of
 from tests.support.refusals import raises_code
@@ -38,7 +38,6 @@ from tests.unit.images.erofs.test_hostile_tars import ENDED, REFUSED
 
 TABLES = read_tables(__file__)
 
-cases = cases_of(__file__)
 
 TAR = tar_of(
     directory("opt", mode=0o1777, uid=5, gid=6),

@@ -10,11 +10,9 @@ import pytest
 import zstandard
 
 from packager.images.rootfs.unpacking import unpack
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.layer_layouts import GZIP, ZSTD
 from tests.support.refusals import raises_code
-
-cases = cases_of(__file__)
 
 LAYER = "sha256:" + "a" * 64
 CONTENT = random.Random(1).randbytes(2_500_000) + bytes(4_000_000)

@@ -9,11 +9,9 @@ import pytest
 from packager.core.image import Layer
 from packager.images.sbom.kept_packages import PackageStore
 from packager.images.sbom.packages import packages_of
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.made_layers import file, layer_of, link, read, symlink, tar_of
 from tests.support.refusals import raises_code
-
-cases = cases_of(__file__)
 
 RELEASE = b'ID=debian\nVERSION_ID="12"\nNAME=x\n'
 STATUS = b"""Package: libc6

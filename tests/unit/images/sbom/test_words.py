@@ -11,10 +11,8 @@ from packager.images.sbom import purls
 from packager.images.sbom.licences import stated_license
 from packager.images.sbom.reading import parse_sbom
 from packager.models.model_card import read_card
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.known import known
-
-cases = cases_of(__file__)
 
 
 @cases("licences")

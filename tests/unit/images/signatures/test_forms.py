@@ -16,11 +16,9 @@ from packager.images.signature_tags import merge_tagged
 from packager.images.signatures.forms import MEDIA_BUNDLE, MEDIA_DSSE, MEDIA_SIMPLE, sign_image
 from packager.images.signatures.keys import FileSigner, make_image_key, parse_private_key
 from packager.images.signatures.statements import CYCLONEDX, simple_payload, statement
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.known import known
 from tests.support.refusals import raises_code
-
-cases = cases_of(__file__)
 
 IMAGE = Descriptor(
     media_type="application/vnd.oci.image.manifest.v1+json", digest=f"sha256:{'c' * 64}", size=7

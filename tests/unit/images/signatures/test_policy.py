@@ -22,12 +22,11 @@ from packager.images.signatures.keys import (
 from packager.images.signatures.policy import canonical_name, check_image, read_policy
 from packager.images.signatures.statements import CYCLONEDX, SLSA, statement
 from packager.images.target import parse_target
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.refusals import raises_code
 
 TABLES = read_tables(__file__)
 
-cases = cases_of(__file__)
 
 DIGESTS = {
     "image": f"sha256:{'c' * 64}",

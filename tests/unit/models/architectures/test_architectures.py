@@ -12,12 +12,10 @@ from packager.core.findings import errors_in
 from packager.models.architectures.profile import make_profile
 from packager.models.architectures.spellings import find_architecture, is_native
 from tests.support import zoo
-from tests.support.cases import cases_of, fields_of
+from tests.support.cases import cases, fields_of
 from tests.support.headers import LLAMA_3_8B
 from tests.support.layouts import config_of, headers_of
 from tests.unit.models.architectures.test_profile import JSON
-
-cases = cases_of(__file__)
 
 
 @cases("profiles", also={}, silent=True)

@@ -8,9 +8,7 @@ import pytest
 
 from packager.core.model import TensorInfo
 from packager.models.architectures.mtp import read_mtp
-from tests.support.cases import cases_of, read_tables
-
-cases = cases_of(__file__)
+from tests.support.cases import cases, read_tables
 
 DEEPSEEK = read_tables(__file__)["deepseek"]
 

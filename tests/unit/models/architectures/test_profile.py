@@ -13,7 +13,7 @@ from packager.models.architectures.profile import make_profile
 from packager.models.architectures.quantized import Quantized
 from packager.models.architectures.sums import add_up
 from packager.models.architectures.towers import Tower, read_tower
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.headers import (
     GEMMA_2_2B,
     LLAMA_3_8B,
@@ -25,8 +25,6 @@ from tests.support.headers import (
 )
 
 TABLES = read_tables(__file__)
-
-cases = cases_of(__file__)
 
 
 def codes(model: ModelFiles) -> list[str]:

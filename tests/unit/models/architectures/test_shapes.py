@@ -18,13 +18,12 @@ from packager.models.architectures.profile import make_profile
 from packager.models.architectures.reading import Config
 from packager.models.contents import refuse_own_code
 from packager.models.refusals import CodeNeeded
-from tests.support.cases import cases_of, fields_of, read_tables
+from tests.support.cases import cases, fields_of, read_tables
 from tests.support.engine_plans import plan_for
 from tests.support.shapes import config_of, models, plain
 from tests.support.zoo import config_only
 from tests.unit.models.architectures.test_profile import JSON
 
-cases = cases_of(__file__)
 TABLES = read_tables(__file__)
 
 # Everything else is planned by the default container, vLLM 0.27.1 on NVIDIA.

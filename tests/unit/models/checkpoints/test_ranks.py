@@ -12,9 +12,7 @@ from packager.core.recipe import Step
 from packager.models.checkpoints.ranks import rank_faults, with_ranks
 from packager.optimize.steps.failures import StepBroken
 from packager.optimize.steps.results import read_result
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 WHOLE = [f"model-rank-{rank}-part-{part}.safetensors" for rank in (0, 1) for part in (0, 1)]
 

@@ -8,9 +8,7 @@ import re
 import pytest
 
 from packager.models.checkpoints.selecting import BadEntry, Selection, compile_entry
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 EXPERTS = [
     f"model.layers.{layer}.mlp.experts.{expert}.{part}_proj"

@@ -10,9 +10,7 @@ import pytest
 
 from packager.core.samples import Message, Sample
 from packager.models.samples.formats import NotASample, read_row
-from tests.support.cases import Case, cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import Case, cases
 
 
 def capture(

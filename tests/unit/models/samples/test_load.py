@@ -12,9 +12,8 @@ import pytest
 from packager.core.errors import NotFound, UsageError
 from packager.core.samples import Message, Sample, choose_samples
 from packager.models.samples.load import BrokenSamples, load_samples
-from tests.support.cases import Case, cases_of, read_tables
+from tests.support.cases import Case, cases, read_tables
 
-cases = cases_of(__file__)
 ERRORS = {one.__name__: one for one in (BrokenSamples, NotFound, UsageError)}
 
 

@@ -13,9 +13,7 @@ from packager.core.errors import NotFound, UsageError
 from packager.core.workload import Workload
 from packager.models.samples.lengths import load_lengths, load_workload, percentile
 from packager.models.samples.load import BrokenSamples
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 
 def written(path: Path, *rows: Any) -> Path:

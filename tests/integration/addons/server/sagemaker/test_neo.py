@@ -13,12 +13,11 @@ import pytest
 
 from packager.addons.server.commands.neo_files import move_result
 from packager.core.errors import OutputFailed
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.commandline import TINY, Done, Packager
 
 TABLES = read_tables(__file__)
 
-cases = cases_of(__file__)
 
 SHARDED = "option.load_format=sagemaker_fast_model_loader\noption.tensor_parallel_degree=1\n"
 

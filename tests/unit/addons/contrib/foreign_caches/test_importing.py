@@ -23,7 +23,7 @@ from packager.optimize.cache.operations import CachePlace
 from packager.optimize.cache.trees import import_tree
 from packager.optimize.keys.documents import parse_document
 from tests.support.cache_opening import open_local
-from tests.support.cases import as_type, cases_of, read_tables
+from tests.support.cases import as_type, cases, read_tables
 from tests.support.foreign_trees import (
     CONFIG,
     NEURON,
@@ -33,8 +33,6 @@ from tests.support.foreign_trees import (
     optimum_tree,
     register,
 )
-
-cases = cases_of(__file__)
 
 NOTHING = Stated()
 NEO_REST = read_tables(__file__)["reset_for_neo"]

@@ -10,9 +10,7 @@ from packager.addons.nodes.slim.rules import Chooser, choose_rules, serves_gpu, 
 from packager.catalog.instances import find_instance
 from packager.core.errors import UsageError
 from packager.core.instance import Instance
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 GPU = find_instance("ml.g5.xlarge")
 CPU = replace(GPU, name="local", kind="cpu", compute_capability=None)

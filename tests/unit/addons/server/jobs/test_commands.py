@@ -9,10 +9,8 @@ import click
 from packager.addons.server.jobs.commands import SHOW_PROGRESS, WITHOUT_FORMAT, arguments_of
 from packager.addons.server.jobs.values import Stage
 from packager.cli.app import app
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.known import known
-
-cases = cases_of(__file__)
 
 FOLDER = Path("/state/jobs/1")
 

@@ -18,9 +18,8 @@ from packager.addons.server.jobs.output import (
     event_lines,
     failure_text,
 )
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 
-cases = cases_of(__file__)
 TABLES = read_tables(__file__)
 
 AT = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)

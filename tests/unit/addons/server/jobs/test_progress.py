@@ -15,9 +15,7 @@ from packager.addons.server.jobs.progress import (
     take_event,
     write_progress,
 )
-from tests.support.cases import cases_of, read_tables
-
-cases = cases_of(__file__)
+from tests.support.cases import cases, read_tables
 
 
 def step(name: str, state: str, **more: Any) -> dict[str, Any]:

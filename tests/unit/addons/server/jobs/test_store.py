@@ -22,11 +22,9 @@ from packager.addons.server.jobs.store import JobStore
 from packager.addons.server.jobs.values import JobLimits, JobQuery, Stage
 from packager.core.errors import OutputFailed, PackagerError
 from packager.core.files.sqlite import DatabaseBroken, DatabaseNewer
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.job_values import NOON, Clock, new_job
 from tests.support.refusals import raises_code
-
-cases = cases_of(__file__)
 
 
 @pytest.fixture

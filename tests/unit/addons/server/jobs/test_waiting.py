@@ -13,10 +13,8 @@ from packager.addons.server.jobs.store import JobStore
 from packager.addons.server.jobs.waiting import QueuePlace, place_in_queue
 from packager.core.errors import PackagerError
 from packager.core.reports.text import report_lines
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.job_values import NOON, new_job
-
-cases = cases_of(__file__)
 
 
 @pytest.fixture

@@ -20,11 +20,9 @@ from packager.addons.server.sagemaker.answers import (
 from packager.addons.server.sagemaker.optimization import make_job
 from packager.addons.server.sagemaker.settings import JobSettings
 from packager.core.record import BuildRecord, RecordedBase, RecordedImage, RecordedTree
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.lineage_records import build_record
 from tests.support.sagemaker_bodies import AWQ, EAGLE_OWN_DATA, MODELS, compilation, sharding
-
-cases = cases_of(__file__)
 
 SETTINGS = JobSettings(region="eu-west-1", account="111122223333", images="docker:jobs")
 DIGEST = f"sha256:{'ab' * 32}"

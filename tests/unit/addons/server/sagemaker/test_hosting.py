@@ -15,9 +15,7 @@ from packager.addons.server.sagemaker.hosting import (
     check_model,
     variants_of,
 )
-from tests.support.cases import cases_of, shows
-
-cases = cases_of(__file__)
+from tests.support.cases import cases, shows
 
 IMAGE = "registry.example/tiny-llama@sha256:" + "0" * 64
 

@@ -10,7 +10,7 @@ import pytest
 from packager.addons.deploy.sagemaker.api_refusals import ValidationRefused
 from packager.addons.server.sagemaker.optimization import make_job
 from packager.addons.server.sagemaker.settings import JobSettings
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.sagemaker_bodies import (
     AWQ,
     DJL,
@@ -19,8 +19,6 @@ from tests.support.sagemaker_bodies import (
     quantization,
     sharding,
 )
-
-cases = cases_of(__file__)
 
 TGI = "763104351884.dkr.ecr.us-east-1.amazonaws.com/huggingface-pytorch-tgi-inference"
 TGI_33 = f"{TGI}:2.7.0-tgi3.3.6-gpu-py311-cu124-ubuntu22.04"

@@ -29,12 +29,10 @@ from packager.core.bench import BenchReport, BenchVariant, Compared
 from packager.core.errors import UsageError
 from packager.core.reports.report import Words
 from tests.support.bench_reports import report, unanswered, variant
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.known import known
 from tests.support.report_values import quality_report
 from tests.support.sagemaker_bodies import AWQ, EAGLE_OWN_HEAD, MODELS
-
-cases = cases_of(__file__)
 
 
 def state(name: str, *levels: int) -> BenchVariant:

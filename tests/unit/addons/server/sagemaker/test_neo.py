@@ -16,10 +16,8 @@ from packager.addons.server.sagemaker.neo import (
     request_of,
 )
 from packager.core.errors import PackagerError, PlanRejected, UsageError
-from tests.support.cases import as_type, cases_of, read_tables
+from tests.support.cases import as_type, cases, read_tables
 from tests.support.refusals import raises_code
-
-cases = cases_of(__file__)
 
 VARIABLES: dict[str, str] = read_tables(__file__)["context"]
 CONTEXT = read_context(VARIABLES)

@@ -16,7 +16,7 @@ from packager.addons.server.sagemaker.jumpstart import JumpStart
 from packager.addons.server.sagemaker.optimization import make_job, techniques
 from packager.addons.server.sagemaker.settings import JobSettings
 from packager.catalog.instances import find_instance
-from tests.support.cases import cases_of, shows
+from tests.support.cases import cases, shows
 from tests.support.sagemaker_bodies import (
     AWQ,
     EAGLE_BUILT_IN_DATA,
@@ -26,8 +26,6 @@ from tests.support.sagemaker_bodies import (
     SDK_TAGS,
     quantization,
 )
-
-cases = cases_of(__file__)
 
 SETTINGS = JobSettings(images="docker:jobs")
 BUILD = "build --request {job}/request.json --output s3://results/out/ --record {job}/record.json"

@@ -15,13 +15,11 @@ from packager.core.model import ModelFiles
 from packager.pipeline.planning.planner import make_plan
 from packager.pipeline.planning.services import PlannerServices
 from tests.support import zoo
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.doubles.containers import FAMILIES, with_traits
 from tests.support.headers import LLAMA_3_8B, LLAMA_3_70B, facts_of, model_of
 from tests.support.places import ROOT
 from tests.support.sagemaker_bodies import AWQ, MODELS
-
-cases = cases_of(__file__)
 
 RELEASED: dict[str, Callable[[], ModelFiles]] = {
     "llama-8b": lambda: model_of(LLAMA_3_8B),

@@ -14,7 +14,7 @@ from packager.addons.server.jobs.values import NewJob
 from packager.addons.server.sagemaker.optimization import make_job
 from packager.addons.server.sagemaker.settings import JobSettings
 from packager.addons.server.sagemaker.untrusted_options import reaches_out
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.sagemaker_bodies import (
     EAGLE_BUILT_IN_DATA,
     MODELS,
@@ -22,8 +22,6 @@ from tests.support.sagemaker_bodies import (
     quantization,
     sharding,
 )
-
-cases = cases_of(__file__)
 
 CANARY = "canary-of-the-host"
 STATED = read_tables(__file__)["reaching"]

@@ -31,9 +31,7 @@ from packager.core.bench import (
 from packager.core.tuning import TunedCandidate, TuneReport
 from packager.estimate.performance.presets import Goal
 from tests.support.ai_jobs import SYNTHETIC, faults_of, recommendation_body, stored, workload_body
-from tests.support.cases import cases_of, read_tables
-
-cases = cases_of(__file__)
+from tests.support.cases import cases, read_tables
 
 SETTINGS = JobSettings(region="eu-west-1", account="111122223333")
 G5, G6 = "ml.g5.xlarge", "ml.g6.xlarge"

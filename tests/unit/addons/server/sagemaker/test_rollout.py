@@ -8,9 +8,7 @@ import pytest
 
 from packager.addons.deploy.sagemaker.api_refusals import ValidationRefused
 from packager.addons.server.sagemaker.rollout import read_rollout
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 
 @cases("read", instances=1, wait_s=0, termination_s=0, alarms=())

@@ -20,11 +20,9 @@ from packager.addons.deploy.sagemaker.shapes import (
     service_model,
     skeleton,
 )
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.refusals import raises_code
 from tests.support.sagemaker_bodies import AWQ, SDK_TAGS
-
-cases = cases_of(__file__)
 
 CREATE = "CreateOptimizationJob"
 
