@@ -19,7 +19,7 @@ from packager.addons.server.jobs.store import JobStore
 from packager.addons.server.resources import ResourceStore
 from tests.support import sagemaker_bodies
 from tests.support.buckets import server as server
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.commandline import TINY, Packager, packager_in
 from tests.support.doubles.s3 import Bucket
 from tests.support.job_values import new_job, stage
@@ -33,8 +33,6 @@ from tests.support.sagemaker_bodies import (
     MODEL_WITH_HEAD,
     sharding,
 )
-
-cases = cases_of(__file__)
 
 EXAMPLES = ROOT / "examples" / "optimize"
 HERE = ("--instance", "local", "--no-measure")

@@ -9,12 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.letters import Letters
 from tests.support.worker_modules import load_module
-
-cases = cases_of(__file__)
-
 
 TEMPLATE = (
     "{% for turn in messages %}"

@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.letters import Letters
 from tests.support.worker_modules import load_module
-
-cases = cases_of(__file__)
 
 TABLES = read_tables(__file__)
 TEMPLATES = TABLES["templates"]

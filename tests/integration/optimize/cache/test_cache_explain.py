@@ -10,11 +10,9 @@ import pytest
 
 from packager.optimize.keys.documents import parse_document
 from tests.support.cache_opening import open_local
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.commandline import Done, packager_in
 from tests.unit.optimize.cache.test_cache_explain import model as model
-
-cases = cases_of(__file__)
 
 
 @pytest.fixture

@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.commandline import Done, packager_in
 from tests.support.demo_builds import OPTIONS, digest, environment_of
 
 pytestmark = pytest.mark.extended
 
-cases = cases_of(__file__)
 
 SHARD = "model-00002-of-00003.safetensors"
 PUBLISHED_NS = 1_700_000_000 * 10**9

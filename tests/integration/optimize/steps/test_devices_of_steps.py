@@ -15,12 +15,10 @@ from packager.core.instance import Instance
 from packager.core.recipe import Step
 from packager.optimize.steps.docker import _gpu_request
 from packager.optimize.steps.tools.environments import Environments
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.headers import LOCAL_CPU
 from tests.support.tool_steps import executor, step
 from tests.support.warmup_plans import job
-
-cases = cases_of(__file__)
 
 
 def seen_by(asked: Step, tmp_path: Path, into: Path, tools: Environments) -> dict[str, str]:

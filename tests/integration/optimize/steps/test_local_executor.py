@@ -21,14 +21,12 @@ from packager.core.recipe import Estimate
 from packager.optimize.steps.capacity import check_capacity
 from packager.optimize.steps.failures import StepTimedOut, StepTooLarge
 from tests.integration.optimize.steps.conftest import Run
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.commandline import TINY
 from tests.support.places import ROOT
 from tests.support.processes import is_alive
 from tests.support.running_jobs import until
 from tests.support.tool_steps import model_files, step
-
-cases = cases_of(__file__)
 
 
 def test_a_step_leaves_its_files_and_says_how_it_went(tmp_path: Path, into: Path, run: Run) -> None:

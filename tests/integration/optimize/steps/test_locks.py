@@ -9,11 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.unit.optimize.steps.test_locks import locked, renew, run_renew
 from tests.unit.optimize.steps.test_locks import recipe as recipe
-
-cases = cases_of(__file__)
 
 
 def test_a_tools_locks_are_written_in_one_command(

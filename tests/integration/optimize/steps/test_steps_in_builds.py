@@ -15,13 +15,11 @@ from typing import Any
 import pytest
 
 from tests.live.checkpoints import read_tensors, unpack_model
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.commandline import TINY, Done, packager_in
 from tests.support.demo_builds import OPTIONS, environment_of
 from tests.support.processes import is_alive
 from tests.support.running_jobs import until
-
-cases = cases_of(__file__)
 
 Run = Callable[..., Done]
 

@@ -12,11 +12,10 @@ from packager.addons.bench.metrics import load_figures
 from packager.core.bench import BenchLoad, BenchReport, Limits
 from packager.core.documents import NotStrict
 from tests.support.bench_reports import quantized
-from tests.support.cases import cases_of, read_tables
+from tests.support.cases import cases, read_tables
 from tests.support.report_values import bench_lines
 from tests.unit.addons.bench.loads import answer, failure, load
 
-cases = cases_of(__file__)
 AIPERF: dict[str, Any] = read_tables(__file__)["document"]
 
 

@@ -9,9 +9,8 @@ import pytest
 from packager.addons.bench.load.values import Level
 from packager.addons.bench.options import BenchOptions, check_asked
 from packager.core.errors import UsageError
-from tests.support.cases import as_type, cases_of, read_tables
+from tests.support.cases import as_type, cases, read_tables
 
-cases = cases_of(__file__)
 TABLES = read_tables(__file__)
 
 

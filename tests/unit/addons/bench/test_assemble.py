@@ -16,10 +16,9 @@ from packager.addons.bench.targets import BenchTarget
 from packager.cli.serving.opening import MeasuredServer
 from packager.core.bench import BenchLoad, BenchWorkload, ContainerUse, Limits, Predicted
 from packager.core.errors import SmokeFailed
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.unit.addons.bench.test_session import answer, run_of
 
-cases = cases_of(__file__)
 FOUR = Level(concurrency=4)
 FORETOLD = Predicted(tpot_ms=12.0, ttft_ms=90.0, output_token_throughput=40.0, band=0.2)
 

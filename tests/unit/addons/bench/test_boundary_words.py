@@ -6,9 +6,7 @@ from typing import Any
 
 from packager.addons.bench.page_tables import boundary_words
 from packager.core.bench import Boundary
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 
 @cases("sentences")

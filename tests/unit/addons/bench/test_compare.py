@@ -9,10 +9,8 @@ import pytest
 
 from packager.addons.bench.compare import compare, paired_ratio
 from packager.core.bench import Compared
-from tests.support.cases import Case, cases_of
+from tests.support.cases import Case, cases
 from tests.unit.addons.bench.variants import load, variant, variants_of
-
-cases = cases_of(__file__)
 
 
 def by_metric(found: tuple[Compared, ...]) -> dict[str, Compared]:

@@ -12,9 +12,8 @@ from packager.addons.bench.decision import decide, pick, quality_words
 from packager.core.bench import BenchLoad, BenchReport, BenchVariant, Limits
 from packager.estimate.performance.presets import Goal
 from tests.support.bench_reports import REPORTS, even, quantized, report, twelve, unpriced, variant
-from tests.support.cases import Case, cases_of
+from tests.support.cases import Case, cases
 
-cases = cases_of(__file__)
 PLAIN, AWQ, FP8 = quantized().variants
 
 

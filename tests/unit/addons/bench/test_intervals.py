@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from packager.addons.bench.intervals import mean_interval, t_probability, t_quantile
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 
 @cases("quantiles")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from packager.addons.bench.metrics import load_figures
 from packager.core.bench import Limits
-from tests.support.cases import Case, cases_of
+from tests.support.cases import Case, cases
 from tests.unit.addons.bench.loads import answer, load, load_of
-
-cases = cases_of(__file__)
 
 
 @cases("notes")

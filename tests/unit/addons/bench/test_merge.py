@@ -9,13 +9,11 @@ from packager.addons.bench.merge import Named, merge, report_of_record
 from packager.core.bench import BenchReport, BenchWorkload, Limits
 from packager.core.record import RecordedDraft, RecordedLayer
 from tests.support.bench_reports import REPORTS, drafts, even, quantized, report, variant
-from tests.support.cases import Case, cases_of, read_tables
+from tests.support.cases import Case, cases, read_tables
 from tests.support.refusals import raises_code
 from tests.support.report_values import bench_html, quality_report, speculation_report
 from tests.unit.addons.bench.test_report_notes import priced
 from tests.unit.pipeline.test_records import MANIFEST, record
-
-cases = cases_of(__file__)
 
 CREATED = "1970-01-01T00:00:00Z"
 

@@ -7,10 +7,9 @@ import pytest
 from packager.addons.bench.load.values import Level
 from packager.addons.bench.metrics import load_figures
 from packager.core.bench import BenchError, Limits
-from tests.support.cases import Case, cases_of, read_tables
+from tests.support.cases import Case, cases, read_tables
 from tests.unit.addons.bench.loads import answer, failure, load, load_of
 
-cases = cases_of(__file__)
 FAST = answer(0, sent=0.0, at=(0.1, 0.2, 0.3), input_tokens=10, output_tokens=3)
 SLOW = answer(1, sent=1.0, at=(0.4, 0.6, 0.8), input_tokens=30, output_tokens=3)
 

@@ -23,10 +23,8 @@ from packager.addons.bench.outputs import (
 from packager.addons.bench.session import Results
 from packager.core.bench import BenchReport
 from packager.core.errors import UsageError
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.unit.addons.bench.test_assemble import about, one, target
-
-cases = cases_of(__file__)
 
 RESULTS = Results(loads=[one("a", 0), one("a", 0, level=Level(concurrency=8)), one("b:1", 0)])
 

@@ -7,11 +7,9 @@ import random
 from packager.addons.bench.pareto import pareto, quality_loss
 from packager.core.bench_setup import BenchSetup
 from packager.core.quality import QualityReport
-from tests.support.cases import Case, cases_of
+from tests.support.cases import Case, cases
 from tests.support.report_values import comparison
 from tests.unit.addons.bench.variants import load, variant, variants_of
-
-cases = cases_of(__file__)
 
 
 def quality(kld: float, noise: float) -> QualityReport:

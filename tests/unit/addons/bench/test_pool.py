@@ -10,10 +10,8 @@ from packager.addons.bench.pool import ServerPool
 from packager.addons.bench.targets import BenchTarget
 from packager.cli.serving.opening import MeasuredServer, Opener
 from packager.core.errors import SmokeFailed
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.fake_servers import FakeOpener
-
-cases = cases_of(__file__)
 
 
 def target(name: str, *, gpus: bool = False) -> BenchTarget:

@@ -8,11 +8,9 @@ import pytest
 
 from packager.addons.bench.prices import BreakEven, Capacity, break_even, capacity_of, prices_of
 from packager.core.bench import BenchLoad, Prices
-from tests.support.cases import Case, cases_of
+from tests.support.cases import Case, cases
 from tests.support.known import known
 from tests.unit.addons.bench.loads import bench_load
-
-cases = cases_of(__file__)
 
 
 @cases("prices")

@@ -6,10 +6,8 @@ import pytest
 
 from packager.addons.bench.report import brief_lines
 from tests.support import bench_reports as reports
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.report_values import bench_lines
-
-cases = cases_of(__file__)
 
 
 @pytest.mark.parametrize("name", reports.REPORTS)

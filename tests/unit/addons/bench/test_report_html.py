@@ -9,11 +9,9 @@ import pytest
 from packager.addons.bench.report_page import when_words, workload_words
 from packager.core.bench import BenchWorkload
 from tests.support.bench_reports import REPORTS, hostile, partly_failed, twelve
-from tests.support.cases import Case, cases_of
+from tests.support.cases import Case, cases
 from tests.support.html_pages import Outline, check_page
 from tests.support.report_values import bench_html
-
-cases = cases_of(__file__)
 
 
 def page_of(name: str) -> str:

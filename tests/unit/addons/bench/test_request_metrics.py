@@ -14,11 +14,9 @@ from packager.addons.bench.request_metrics import (
     request_metrics,
 )
 from packager.core.bench import Limits
-from tests.support.cases import Case, cases_of
+from tests.support.cases import Case, cases
 from tests.unit.addons.bench.loads import answer as answered
 from tests.unit.addons.bench.loads import failure
-
-cases = cases_of(__file__)
 
 
 @cases("metrics")

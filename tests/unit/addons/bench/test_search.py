@@ -21,9 +21,8 @@ from packager.addons.bench.search import (
 )
 from packager.addons.bench.search_history import history_document
 from packager.core.bench import BenchLoad, Limits
-from tests.support.cases import Case, cases_of, read_tables
+from tests.support.cases import Case, cases, read_tables
 
-cases = cases_of(__file__)
 TABLES = read_tables(__file__)
 LIMITS = Limits(ttft_ms=500)
 Server = Callable[[int], SearchPoint]

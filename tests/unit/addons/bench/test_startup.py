@@ -25,13 +25,12 @@ from packager.estimate.performance.measured import MeasuredElsewhere, measured_s
 from packager.estimate.performance.measurements import load_measurements
 from packager.estimate.performance.startup import image_of_plan, predict_startup
 from packager.pipeline.records import load_record, put_starts, save_record
-from tests.support.cases import Case, cases_of, read_tables
+from tests.support.cases import Case, cases, read_tables
 from tests.support.headers import LLAMA_3_8B, model_of, plan_of
 from tests.support.known import known
 from tests.unit.pipeline.test_records import place_of
 from tests.unit.pipeline.test_records import record as a_record
 
-cases = cases_of(__file__)
 PHASES: Mapping[PhaseName, float] = read_tables(__file__)["phases"]
 SETUP = BenchSetup(**read_tables(__file__)["setup"])
 

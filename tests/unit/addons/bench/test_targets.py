@@ -12,9 +12,7 @@ import pytest
 from packager.addons.bench.targets import BenchTarget, find_targets, setup_of_labels
 from packager.core.bench_setup import BenchSetup
 from packager.core.errors import UsageError
-from tests.support.cases import cases_of, read_tables
-
-cases = cases_of(__file__)
+from tests.support.cases import cases, read_tables
 
 TOLD = read_tables(__file__)["record"]
 LABELS = {

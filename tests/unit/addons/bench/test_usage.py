@@ -9,9 +9,7 @@ import pytest
 
 from packager.addons.bench.usage import UseMeter, cpu_seconds, memory_bytes
 from packager.core.bench import ContainerUse
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 
 def told(cpu_ns: int, used: int, inactive: int = 0) -> dict[str, Any]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from packager.addons.bench.verdict import describe, describe_one
 from packager.core.bench import Compared
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 OUTPUT, PRICE = "output_token_throughput", "cost_per_million_output_tokens"
 

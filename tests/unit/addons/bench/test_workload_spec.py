@@ -14,10 +14,8 @@ from packager.addons.bench.load.spec import RequestSpec
 from packager.addons.bench.options import BenchOptions
 from packager.addons.bench.workload_spec import WorkloadSpec, read_workload_spec
 from packager.core.errors import NotFound
-from tests.support.cases import Case, cases_of, read_tables
+from tests.support.cases import Case, cases, read_tables
 from tests.support.refusals import raises_code
-
-cases = cases_of(__file__)
 
 Read = Callable[..., WorkloadSpec]
 

@@ -20,10 +20,8 @@ from packager.optimize.keys.documents import CompiledKey
 from packager.optimize.keys.parts import Shape
 from tests.support.cache_entries import CHECKPOINT, NEURON, TENSORRT, Build
 from tests.support.cache_opening import open_local
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.foreign_trees import optimum_tree
-
-cases = cases_of(__file__)
 
 
 @dataclass

@@ -10,10 +10,8 @@ import pytest
 
 from packager.core.cached import difference_name
 from packager.optimize.cache.report import neighbour_lines
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.commandline import TINY
-
-cases = cases_of(__file__)
 
 
 @cases("difference")

@@ -14,9 +14,8 @@ from packager.optimize.cache.settings import (
     signing_key_file,
     trusted_keys_file,
 )
-from tests.support.cases import as_type, cases_of, read_tables
+from tests.support.cases import as_type, cases, read_tables
 
-cases = cases_of(__file__)
 TABLES = read_tables(__file__)
 
 

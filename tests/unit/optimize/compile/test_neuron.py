@@ -33,12 +33,10 @@ from packager.pipeline.planning.recipe import make_recipe
 from packager.pipeline.planning.services import PlannerServices
 from packager.pipeline.stages import Planned
 from tests.support.cache_opening import open_local
-from tests.support.cases import as_type, cases_of, read_tables
+from tests.support.cases import as_type, cases, read_tables
 from tests.support.doubles.containers import with_traits
 from tests.support.foreign_trees import CONFIG, NEURON, VERSION, add_module, neo_tree, register
 from tests.support.headers import TINY, facts_of, model_of
-
-cases = cases_of(__file__)
 
 COMPILER = NeuronCompiler()
 SERVICES = PlannerServices(family=NeuronFamily(), compilers={"neuron": COMPILER})

@@ -30,11 +30,9 @@ from packager.pipeline.planning.recipe import make_recipe, needed_tools
 from packager.pipeline.planning.services import PlannerServices
 from packager.pipeline.running import run_recipe
 from tests.support import shapes
-from tests.support.cases import as_type, cases_of, read_tables
+from tests.support.cases import as_type, cases, read_tables
 from tests.support.doubles.containers import FAMILIES, with_traits
 from tests.support.headers import LLAMA_3_8B, LOCAL_CPU, TINY, facts_of, model_of
-
-cases = cases_of(__file__)
 
 SHARDER = StateSharder()
 TOOL = ToolFacts(name="vllm-shards", worker="ab" * 32, requirements="cd" * 32, packages={})

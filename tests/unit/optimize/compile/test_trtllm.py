@@ -13,10 +13,8 @@ from packager.core.plan import Plan
 from packager.core.shape import Shape
 from packager.engines.lmi.family import LmiFamily
 from packager.engines.trtllm import batched_tokens
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.engine_plans import plan_for
-
-cases = cases_of(__file__)
 
 _NOTHING = Artifacts(model=())
 ENGINE = plan_for("lmi-trt", compiler="tensorrt_llm")

@@ -29,10 +29,9 @@ from packager.pipeline.planning.planner import make_plan
 from packager.pipeline.planning.recipe import make_recipe
 from packager.pipeline.planning.services import PlannerServices
 from tests.support.cache_opening import open_local
-from tests.support.cases import as_type, cases_of, read_tables
+from tests.support.cases import as_type, cases, read_tables
 from tests.support.headers import LOCAL_CPU, TINY, awq_model_of, facts_of, model_of
 
-cases = cases_of(__file__)
 TABLES = read_tables(__file__)
 
 COMPILER = VllmCacheCompiler()

@@ -14,10 +14,8 @@ from packager.core.samples import Sample, Samples
 from packager.core.tool import ToolFacts
 from packager.optimize.evaluate.step import evaluation_step
 from packager.optimize.keys.documents import QualityReportKey
-from tests.support.cases import Case, cases_of
+from tests.support.cases import Case, cases
 from tests.support.known import known
-
-cases = cases_of(__file__)
 
 TOOL = ToolFacts(
     name="evaluate", worker="a" * 64, requirements="b" * 64, packages={"torch": "2.13.0+cpu"}

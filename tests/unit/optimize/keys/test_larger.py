@@ -11,10 +11,8 @@ from artifact_cache import matching
 from artifact_cache.key import KeyDocument, plain
 from packager.optimize.keys.policy import KIND_POLICY
 from tests.support.cache_entries import CHECKPOINT, NEURON, TENSORRT, VLLM
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.unit.artifact_cache.test_matching import shaped
-
-cases = cases_of(__file__)
 
 
 def dominates(larger: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:

@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 from packager.optimize.steps.capacity import kernel_killed, own_gpus, visible_gpus
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 VMSTAT = "nr_free_pages 1\noom_kill 7\n"
 

@@ -25,10 +25,8 @@ from packager.optimize.steps.runner import _check_versions
 from packager.optimize.steps.tools.definition import ToolDefinition, read_tool
 from packager.optimize.steps.tools.locks import installed_versions, pinned_versions
 from tests.support.cache_entries import CHECKPOINT
-from tests.support.cases import as_type, cases_of, read_tables
+from tests.support.cases import as_type, cases, read_tables
 from tests.support.tool_steps import step
-
-cases = cases_of(__file__)
 
 TOOLS = share_dir("containers") / "tools"
 LOCK = (Path(__file__).parent / "corpus/lock.txt").read_text()

@@ -9,9 +9,8 @@ import pytest
 from packager.core.devices import GpuRequest, Gpus, GpuUse, choose_gpus, choose_threads, gpus_in
 from packager.core.units import GIB
 from packager.optimize.steps.gpus import check_gpu_request, check_gpu_use
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 
-cases = cases_of(__file__)
 A10G = Gpus(count=4, bytes=24 * GIB)
 
 

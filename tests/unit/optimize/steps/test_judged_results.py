@@ -17,10 +17,8 @@ from packager.optimize.drafts.train.head_files import read_training
 from packager.optimize.evaluate.quality import read_quality
 from packager.optimize.steps.failures import StepBroken
 from packager.optimize.steps.protocol import Listener, judge
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.tool_steps import step
-
-cases = cases_of(__file__)
 
 
 def judged(root: Path, answer: bytes, left: Sequence[str] = ()) -> StepResult:

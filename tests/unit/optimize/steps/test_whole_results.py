@@ -16,14 +16,12 @@ from packager.models.reference import parse_model_reference
 from packager.optimize.steps.dry_run import DryRunExecutor
 from packager.optimize.steps.failures import StepBroken
 from tests.support.cache_opening import open_local
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.doubles.models import write_model, write_weights
 from tests.support.headers import TINY, model_of
 from tests.support.quantized import arriving, save
 from tests.support.tool_steps import checkpoint_step, run_step
 from tests.unit.optimize.steps.test_larger_artifacts import tool
-
-cases = cases_of(__file__)
 
 Q = "model.layers.1.self_attn.q_proj.weight"
 STATED = {"quantization_config": {"quant_method": "compressed-tensors"}}

@@ -8,9 +8,7 @@ import pytest
 
 from packager.core.share import share_dir
 from packager.optimize.steps.tools.definition import read_tool
-from tests.support.cases import cases_of, read_tables
-
-cases = cases_of(__file__)
+from tests.support.cases import cases, read_tables
 
 TOOLS = share_dir("containers") / "tools"
 

@@ -6,10 +6,8 @@ import pytest
 
 from packager.addons.bench.load.run import run_load
 from packager.addons.bench.load.values import Level, LoadPlan, LoadRequest, LoadResult
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.llm_double import Behaviour, LlmDouble, Mode
-
-cases = cases_of(__file__)
 
 PLAN = LoadPlan(level=Level(concurrency=1), requests=1, request_timeout_s=60.0)
 

@@ -19,11 +19,9 @@ from packager.addons.bench.load.tokenizer import TokenizerFailed
 from packager.addons.bench.load.values import Level, LoadPlan, LoadRequest, LoadResult, LoadRun
 from packager.core.probes import probe_request
 from packager.core.samples import Message, Sample
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.doubles.speculating import SpeculatingServer
 from tests.support.llm_double import Behaviour, LlmDouble, Record
-
-cases = cases_of(__file__)
 
 WORDS = "one two three four five six seven"
 

@@ -20,11 +20,9 @@ from packager.cli import app
 from packager.core.bench import BenchReport, Limits
 from packager.core.errors import SmokeFailed
 from packager.core.request import parse_request
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.commandline import TINY
 from tests.support.tuning import FakeWorkshop
-
-cases = cases_of(__file__)
 
 NGRAM, AWQ, BOTH = "--draft ngram", "--quantize awq", "--quantize awq --draft ngram"
 SPEEDS = {"as requested": 100.0, NGRAM: 140.0, AWQ: 150.0, BOTH: 220.0}

@@ -13,15 +13,13 @@ import pytest
 
 from packager.addons.bench.tune.journal import Event, Rated, open_journal
 from packager.core.errors import UsageError
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.known import known
 from tests.support.places import ROOT
 from tests.support.tuning import ASKED, STARTED
 from tests.support.tuning_process import WAITING
 
 pytestmark = pytest.mark.extended
-
-cases = cases_of(__file__)
 
 
 def started(journal: Path, last: int) -> subprocess.Popen[str]:

@@ -25,12 +25,10 @@ from packager.optimize.steps.ray.orders import make_order
 from packager.optimize.steps.tools.environments import Environments
 from packager.pipeline.pipeline import plan
 from tests.support.cache_opening import open_cache
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.commandline import TINY, Done, packager_in
 from tests.support.known import known
 from tests.support.tool_steps import OUTSIDE
-
-cases = cases_of(__file__)
 
 
 class Node:

@@ -15,12 +15,10 @@ from packager.cli.wiring.settings import Settings
 from packager.core.errors import ToolUnavailable
 from packager.optimize.steps.tools.environments import MADE, Environments
 from packager.optimize.steps.tools.installers import ALLOW_UNHASHED, PackagesDiffer
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.tool_steps import HELPER
 from tests.support.workers import load
 from tests.unit.optimize.steps.tools.test_environments import own, wheel
-
-cases = cases_of(__file__)
 
 # One process makes the packages of pip that their environments are given.
 pytestmark = [pytest.mark.extended, pytest.mark.xdist_group("tool-environments")]

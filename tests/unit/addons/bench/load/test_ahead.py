@@ -11,9 +11,7 @@ import pytest
 
 from packager.addons.bench.load.ahead import MOST_KEPT, known_count, made_ahead
 from packager.addons.bench.load.values import Level, LoadPlan, LoadRequest
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 
 class Maker:

@@ -10,9 +10,8 @@ import pytest
 from packager.addons.bench.load import answers
 from packager.addons.bench.load.answers import AnswerFailed, AnswerReader
 from packager.addons.bench.load.client import _asked_tokens
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 
-cases = cases_of(__file__)
 STREAM = "text/event-stream; charset=utf-8"
 
 

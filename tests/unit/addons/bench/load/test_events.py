@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from packager.addons.bench.load.events import DONE, EventReader, InvalidEvent
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 
 def read(*pieces: bytes, lines: bool = False) -> list[object]:

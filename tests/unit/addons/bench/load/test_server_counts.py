@@ -11,9 +11,7 @@ import pytest
 from packager.addons.bench.load.server_counts import ServerCounter, count_by_tokenize
 from packager.addons.bench.load.tokenizer import TokenizerFailed
 from packager.addons.bench.load.values import LoadRequest
-from tests.support.cases import as_type, cases_of, read_tables
-
-cases = cases_of(__file__)
+from tests.support.cases import as_type, cases, read_tables
 
 CHAT = as_type(read_tables(__file__)["request"], LoadRequest)
 TEXT = LoadRequest(endpoint="/v1/completions", body={"prompt": "one two", "max_tokens": 1})

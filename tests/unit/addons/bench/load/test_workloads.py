@@ -23,11 +23,9 @@ from packager.addons.bench.load.workloads import (
 from packager.core.errors import ModelRefused, UsageError
 from packager.core.samples import Message, Sample
 from packager.core.workload import WORKLOADS, Workload, estimate_tokens
-from tests.support.cases import as_type, cases_of, read_tables
+from tests.support.cases import as_type, cases, read_tables
 from tests.support.places import ROOT
 from tests.support.tiny_tokenizers import KINDS, write_tokenizer
-
-cases = cases_of(__file__)
 
 SENT = 12
 PER_MESSAGE, PER_PROMPT = 4, 11  # tokens that the server of these tests adds

@@ -29,12 +29,11 @@ from packager.core.plan import Plan
 from packager.core.request import BuildRequest
 from packager.optimize.steps.dry_run import DryRunExecutor
 from packager.pipeline import pipeline
-from tests.support.cases import Case, cases_of
+from tests.support.cases import Case, cases
 from tests.support.headers import LLAMA_3_8B, LOCAL_CPU, TINY, model_of, plan_of
 from tests.support.pages import services_with
 from tests.support.predictions import point
 
-cases = cases_of(__file__)
 ASKED = BuildRequest(model="org/tiny", instance="local", goal="throughput")
 FOUND = services_with(model_of(TINY, name="org/tiny"))
 SERVICES = replace(

@@ -19,9 +19,7 @@ from packager.addons.bench.tune.halving import (
     default_budget,
     next_work,
 )
-from tests.support.cases import cases_of
-
-cases = cases_of(__file__)
+from tests.support.cases import cases
 
 Measure = Callable[[HalvingWork], MeasuredCandidate]
 

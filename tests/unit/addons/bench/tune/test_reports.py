@@ -25,10 +25,9 @@ from packager.core.request import parse_request
 from packager.core.tuning import NotTried, TunedCandidate, TuneReport
 from packager.core.yaml_values import parse_yaml_table
 from packager.estimate.performance.presets import Goal
-from tests.support.cases import Case, as_type, cases_of, read_tables
+from tests.support.cases import Case, as_type, cases, read_tables
 from tests.support.tuning import a_load
 
-cases = cases_of(__file__)
 TABLES = read_tables(__file__)
 
 LIMITS = Limits(ttft_ms=500.0)

@@ -26,10 +26,8 @@ from packager.optimize.steps.ray.cluster import (
     tool_facts,
 )
 from packager.optimize.steps.ray.connection import ClusterNode
-from tests.support.cases import Case, as_type, cases_of, read_tables
+from tests.support.cases import Case, as_type, cases, read_tables
 from tests.support.refusals import raises_code
-
-cases = cases_of(__file__)
 
 GIB = 2**30
 STEP = Step(name="quantize", tool="llmcompressor", gives="model")

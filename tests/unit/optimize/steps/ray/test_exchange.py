@@ -25,10 +25,9 @@ from packager.optimize.steps.ray.exchange import FileExchange, InputFinder, Inpu
 from packager.optimize.steps.ray.orders import make_order
 from tests.support.cache_entries import CHECKPOINT
 from tests.support.cache_opening import open_cache
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.tool_steps import checkpoint_step
 
-cases = cases_of(__file__)
 DATA = b"weights" * 100
 SHA256 = hashlib.sha256(DATA).hexdigest()
 

@@ -24,13 +24,11 @@ from packager.optimize.steps.ray.connection import cluster_lost
 from packager.optimize.steps.ray.exchange import FileExchange
 from packager.optimize.steps.ray.executor import RayExecutor, RaySettings
 from tests.support.cache_opening import open_local
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.doubles.ray_module import FakeRay, WorkerCrashedError, line
 from tests.support.refusals import raises_code
 from tests.support.tool_steps import checkpoint_step
 from tests.unit.optimize.steps.ray.test_cluster_values import FACTS
-
-cases = cases_of(__file__)
 
 NODES = {"10.0.0.1": {"CPU": 4.0, "memory": 2.0**35}}
 DONE = [line(node="here"), line(result={"seconds": 2.5, "versions": {"torch": "2"}}), (0, "")]

@@ -10,10 +10,8 @@ import pytest
 
 from packager.core.errors import NotFound, OutputFailed, ToolUnavailable, UsageError
 from packager.optimize.steps.tools.environments import Environments, allows
-from tests.support.cases import cases_of
+from tests.support.cases import cases
 from tests.support.tool_steps import environments
-
-cases = cases_of(__file__)
 
 
 def wheel(directory: Path, name: str, version: str, requires: str = "") -> None:
