@@ -164,7 +164,7 @@ class Engine:
             split_heads(model, degree)
         text = model.hf_text_config
         with _pretended_cuda.kernel_packages(), set_current_vllm_config(config):
-            get_attn_backend(
+            backend = get_attn_backend(
                 head_size=model.get_head_size(),
                 dtype=model.dtype,
                 kv_cache_dtype=config.cache_config.cache_dtype,
@@ -172,6 +172,10 @@ class Engine:
                 use_sparse=model.use_mla and hasattr(text, "index_topk"),
                 has_sink=text.model_type == "gpt_oss",
             )
+            if backend.get_name() == "TRITON_ATTN":  # its layers look at the cache's type
+                heads, cached = 1, config.cache_config.cache_dtype
+                size = model.get_head_size()
+                backend.get_impl_cls()(heads, size, 1.0, heads, None, None, cached)
         return config
 
     def _of(self, verdict: str, stage: str, reason: str) -> dict[str, Any]:
