@@ -6,8 +6,12 @@ No element is farther than one step of its type, as wide as at the larger of its
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import struct
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +20,7 @@ import numpy as np
 import pytest
 
 from packager.core.image import Blob
-from packager.core.model import ModelFile
+from packager.core.model import ModelFile, ModelFiles
 from packager.images.blobs import BlobReader
 from packager.models.adapters.read import adapter_of
 from packager.models.local import LocalSource
@@ -32,6 +36,8 @@ pytestmark = [pytest.mark.live, pytest.mark.timeout(7200)]
 CORPUS = read_tables(__file__)
 CASES: Mapping[str, Any] = CORPUS["cases"]
 MANTISSA = {"BF16": 7, "F16": 10, "F32": 23}
+WIDE = "X86_V4 AVX512_ICL AVX512_SPR"  # as NumPy names what has AVX-512
+WIDER = f"X86_V3 {WIDE}"  # and AVX2
 Tensors = dict[str, tuple[str, "np.ndarray[Any, Any]"]]
 
 
@@ -70,15 +76,9 @@ def cases() -> Iterator[dict[str, Any]]:
 def test_each_element_is_that_of_peft_or_one_step_beside_it(made: Path, name: str) -> None:
     base = made / "models" / CASES[name]["base"]
     model = LocalSource().facts(parse_model_reference(str(base)))
-    reference = parse_model_reference(str(made / "adapters" / name))
-    adapter = adapter_of("sql", LocalSource(is_adapter=True).facts(reference))
-    reader = BlobReader()
-    merged = merged_files(model, adapter, lambda file: read_weights_header(file, reader.read))
-
     found: Tensors = {}
-    for file in merged.files:
-        if file.role == "weights":
-            found |= numbers(reader.read(blob_of(file)))
+    for weights in merged_weights(model, made / "adapters" / name):
+        found |= numbers(weights)
     before, expected = read(base), read(made / "adapters" / f"{name}.merged")
 
     assert found.keys() == before.keys()
@@ -96,6 +96,37 @@ def test_each_element_is_that_of_peft_or_one_step_beside_it(made: Path, name: st
         equal += int((own == theirs)[is_changed].sum())
     assert changed
     assert equal / changed >= 0.999
+
+
+def test_the_digest_is_the_same_without_the_processors_wide_registers(made: Path) -> None:
+    places = [(made / "models" / CASES[name]["base"], made / "adapters" / name) for name in CASES]
+    assert len({base for base, _ in places}) >= 10
+    words = [sys.executable, "-m", __name__, *(str(place) for pair in places for place in pair)]
+    said = {
+        subprocess.run(words, env=os.environ | narrow, check=True, capture_output=True).stdout
+        for narrow in ({}, {"NPY_DISABLE_CPU_FEATURES": WIDE}, {"NPY_DISABLE_CPU_FEATURES": WIDER})
+    }
+    assert len(said) == 1
+    assert len(said.pop().split()) == len(places)
+
+
+def merged_weights(model: ModelFiles, adapter: Path) -> Iterator[bytes]:
+    """Yield the files of weights with an adapter folded in."""
+    reference = parse_model_reference(str(adapter))
+    found = adapter_of("sql", LocalSource(is_adapter=True).facts(reference))
+    reader = BlobReader()
+    merged = merged_files(model, found, lambda file: read_weights_header(file, reader.read))
+    for file in merged.files:
+        if file.role == "weights":
+            yield reader.read(blob_of(file))
+
+
+def main(*places: str) -> None:
+    """Print a digest of each pair of base and adapter."""
+    for base, adapter in zip(places[::2], places[1::2], strict=True):
+        model = LocalSource().facts(parse_model_reference(base))
+        digest = hashlib.sha256(b"".join(merged_weights(model, Path(adapter))))
+        sys.stdout.write(f"{digest.hexdigest()}\n")
 
 
 def blob_of(file: ModelFile) -> Blob:
@@ -125,3 +156,7 @@ def widened(data: bytes, dtype: str) -> np.ndarray[Any, Any]:
         bits = np.frombuffer(data, "<u2").astype(np.uint32) << np.uint32(16)
         return bits.view(np.float32).astype(np.float64)
     return np.frombuffer(data, "<f2" if dtype == "F16" else "<f4").astype(np.float64)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
