@@ -122,9 +122,7 @@ def services_for(settings: Settings) -> BuildServices:
         find_evaluation=evaluation_texts,
         read_quality=read_quality,
         pin_files=lambda model: _pin_files(model, settings, reader, index),
-        known_files=lambda model: _known_files(
-            model, index, reader, for_plan=settings.headers_only
-        ),
+        known_files=lambda one: _known_files(one, index, reader, for_plan=settings.headers_only),
         preflight=lambda: preflight_all(sinks),
         outputs=kinds_of(settings.outputs),
         write=lambda image: write_out(image, sinks, reader, settings),
