@@ -82,8 +82,9 @@ def compare(
 
 
 def _compare_loads(name: str, base: BenchLoad, load: BenchLoad) -> Iterator[Compared]:
-    ratios = {tag: metric_ratio(base, load, tag) for tag in _ROUNDS}
-    throughput = ratios[OUTPUT] or ratios[REQUESTS]
+    left_out = OUTPUT if "text_throughput" in load.metrics else REQUESTS
+    ratios = {tag: metric_ratio(base, load, tag) for tag in _ROUNDS if tag != left_out}
+    throughput = ratios.get(OUTPUT) or ratios.get(REQUESTS)
     if throughput and base.prices and load.prices:
         hours = _hour(load) / _hour(base) if _hour(base) else None
         ratios[PRICE] = _inverse(throughput, hours) if hours else None

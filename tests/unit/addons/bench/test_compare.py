@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from packager.addons.bench.compare import compare, paired_ratio
-from packager.core.bench import Compared
+from packager.core.bench import BenchVariant, Compared
 from tests.support.cases import Case, cases
+from tests.unit.addons.bench.loads import bench_load
 from tests.unit.addons.bench.variants import load, variant, variants_of
 
 
@@ -128,3 +129,11 @@ def test_the_interval_holds_the_true_ratio_in_95_percent() -> None:
         held += found.low <= 1.7 <= found.high
 
     assert 1870 <= held <= 1930
+
+
+@pytest.mark.parametrize(("tag", "compared"), [("text_throughput", 1), ("total_isl", 0)])
+def test_requests_a_second_compare_vectors_and_no_answers(tag: str, compared: int) -> None:
+    figures = {tag: 9.0, "request_throughput": 9.0}
+    sides = [BenchVariant(name=name, loads=(bench_load(figures, concurrency=1),)) for name in "ab"]
+
+    assert [one.metric for one in compare(sides)] == ["request_throughput"] * compared
