@@ -26,15 +26,16 @@ class ImageTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutTarget(ImageTarget):
-    """An image in an OCI layout: `oci:DIR[:TAG]`."""
+    """An image in an OCI layout: `oci:DIR[:TAG][@DIGEST]`."""
 
     directory: Path  # absolute
     tag: str | None  # None when none was written
+    digest: str | None = None  # wins over a tag
 
     @property
     def is_tagged(self) -> bool:
         """Whether the text says which image of the layout is meant."""
-        return self.tag is not None
+        return self.tag is not None or self.digest is not None
 
     @classmethod
     def at(cls, directory: Path) -> LayoutTarget:
@@ -53,7 +54,8 @@ class LayoutTarget(ImageTarget):
 
     def absolute(self) -> Self:
         """Return the same image for another working directory."""
-        rest = f"{self.directory}:{self.tag}" if self.tag else str(self.directory)
+        tag, digest = f":{self.tag}" if self.tag else "", f"@{self.digest}" if self.digest else ""
+        rest = f"{self.directory}{tag}{digest}"
         return replace(self, text=f"{self.scheme}:{rest}", rest=rest)
 
 

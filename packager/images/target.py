@@ -1,4 +1,4 @@
-"""Parsing image targets: `oci:DIR[:TAG]`, `docker:NAME[:TAG]`, `HOST/REPOSITORY[:TAG][@DIGEST]`.
+"""Parsing images: `oci:DIR[:TAG]`, `docker:NAME[:TAG]`, `HOST/REPOSITORY[:TAG]`, each `[@DIGEST]`.
 
 The only place that knows this grammar.  Which schemes there are is said by the tables of
 sinks and bases; a text without a known scheme is a registry's.
@@ -20,7 +20,7 @@ from packager.core.references import (
     RegistryTarget,
     parse_bucket_place,
 )
-from packager.images.registry.reference import parse_reference
+from packager.images.registry.reference import check_digest, parse_reference
 
 LAYOUT, REGISTRY, ENGINE = "oci", "registry", "docker"
 DIRECTORY, BUCKET = "dir", "s3"  # trees of files instead of images
@@ -55,16 +55,23 @@ def parse_target(text: str, schemes: Collection[str] = SCHEMES) -> ImageTarget:
             f"{text!r} names an image of a registry as skopeo does",
             hint=f"did you mean {text.removeprefix(f'{ENGINE}://')!r}?",
         )
-    return ImageTarget(text=text, scheme=scheme, rest=text.removeprefix(f"{scheme}:"))
+    rest = text.removeprefix(f"{scheme}:")
+    if scheme == ENGINE:
+        parse_reference(rest)
+    return ImageTarget(text=text, scheme=scheme, rest=rest)
 
 
 def parse_layout_target(text: str) -> LayoutTarget:
-    """Parse `oci:DIR[:TAG]`."""
+    """Parse `oci:DIR[:TAG][@DIGEST]`, as a build prints it."""
     rest = text.removeprefix(f"{LAYOUT}:")
-    directory, colon, tag = rest.rpartition(":")
+    named, at, digest = rest.rpartition("@sha256:")
+    if at:
+        check_digest(text, f"sha256:{digest}")
+    named = named if at else rest
+    directory, colon, tag = named.rpartition(":")
     is_tagged = bool(colon) and "/" not in tag
     if not is_tagged:
-        directory = rest
+        directory = named
     if not directory or (is_tagged and not tag):
         raise UsageError(
             f"'oci:{rest}' names no directory", hint="write it as oci:DIR or oci:DIR:TAG"
@@ -75,6 +82,7 @@ def parse_layout_target(text: str) -> LayoutTarget:
         rest=rest,
         directory=Path(directory).absolute(),
         tag=tag if is_tagged else None,
+        digest=f"sha256:{digest}" if at else None,
     )
 
 
@@ -138,21 +146,21 @@ def is_image(text: str) -> bool:
     return text.startswith((f"{ENGINE}:", f"{LAYOUT}:")) or "@sha256:" in text
 
 
-def refuse_layout(text: str, command: str) -> None:
-    """Refuse `oci:DIR[:TAG]` for a command that starts images of a Docker Engine."""
-    if not text.startswith(f"{LAYOUT}:"):
-        return
-    name = parse_layout_target(text).directory.name or "NAME"
-    raise UsageError(
-        f"{text!r} is no image of a Docker Engine",
-        hint=f"load it first: `packager copy {text} docker:{name}:latest`, then "
-        f"`packager {command} docker:{name}:latest`",
-    )
+def started_name(target: ImageTarget, command: str) -> str:
+    """Return the name of an image for a command that starts it, which a Docker Engine must have."""
+    if target.scheme == ENGINE or isinstance(target, RegistryTarget):
+        return target.rest
+    directory = target.directory if isinstance(target, LayoutTarget) else Path(target.rest)
+    name = f"docker:{directory.name or 'NAME'}:latest"
+    way = f"load it first: `packager copy {target.text} {name}`, then `packager {command} {name}`"
+    if not isinstance(target, LayoutTarget):
+        way = f"build the image with --output {name}, then `packager {command} {name}`"
+    raise UsageError(f"{target.text!r} is no image of a Docker Engine", hint=way)
 
 
 def is_archive(text: str) -> bool:
     """Whether it is a file `*.tar`, and no image."""
-    return text.endswith(".tar") and _scheme_of(text, SCHEMES) != LAYOUT
+    return text.endswith(".tar") and _scheme_of(text, SCHEMES) == REGISTRY
 
 
 def _refuse_misspelt(text: str, schemes: Collection[str]) -> None:
@@ -171,6 +179,12 @@ def _refuse_misspelt(text: str, schemes: Collection[str]) -> None:
             f"{text!r} is of no known kind",
             hint=f"did you mean {meant!r}? an image of Docker Hub is written "
             f"docker.io/library/{text}",
+        )
+    if is_archive(text) and not is_host:
+        raise UsageError(
+            f"{text!r} is an archive, not an image",
+            hint=f"`docker load --input {text}`, then name docker:NAME:TAG; of a layout "
+            f"`mkdir DIR && tar -xf {text} -C DIR`, then name oci:DIR",
         )
     if _is_file(Path(text, "oci-layout")):
         raise UsageError(

@@ -11,17 +11,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from packager.cli.serving.containers import digests_of, find_image
+from packager.cli.run.images import find_pinned
+from packager.cli.serving.containers import digests_of
 from packager.cli.serving.openai import Server
 from packager.cli.serving.opening import MeasuredServer, is_address
 from packager.cli.serving.routes import Route
+from packager.cli.wiring.settings import parse_started
 from packager.core.bench_setup import BenchSetup
 from packager.core.documents import NotStrict, parse_object
 from packager.core.errors import UsageError
 from packager.core.record import BuildRecord
 from packager.engines.without_draft import without_draft
 from packager.images.stored import RECORD
-from packager.images.target import engine_name, refuse_layout
 from packager.pipeline.records import find_record, load_record
 
 INSTANCE, TITLE = "dev.packager.instance", "org.opencontainers.image.title"
@@ -87,9 +88,8 @@ def _find_image(
     state_dir: Path,
     needs_gpus: Callable[[str], bool],
 ) -> tuple[BenchTarget, Mapping[str, Any]]:
-    refuse_layout(text, "bench")
-    name = engine_name(text)
-    image = find_image(connect(), name)
+    wanted = parse_started(text, "bench")
+    name, image = find_pinned(connect(), wanted, state_dir)
     config = image.attrs.get("Config") or {}
     labels = config.get("Labels") or {}
     digests = digests_of(image)

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from packager.cli.run.images import started_image
 from packager.cli.serving.opening import MeasuredServer, Opener
 from packager.cli.serving.tasks import AT_ONCE, compare_on_tasks
 from packager.core.errors import QualityRejected
@@ -16,7 +17,6 @@ from packager.core.tasks import TaskOptions, TaskReport, TaskShare
 from packager.core.text import json_text
 from packager.core.units import percent
 from packager.images.docker_engine import connect_engine
-from packager.images.target import engine_name
 from packager.models.samples.tasks import load_tasks
 
 READY_S = 600.0  # until an image must answer
@@ -34,15 +34,19 @@ def compare_servers(
 ) -> tuple[dict[str, Any], Report]:
     """Ask both servers the questions; return the document and the report."""
     tasks = load_tasks(asked.tasks, count)
+    connect = cache(connect_engine)
     opener = Opener(
-        connect=cache(connect_engine),
+        connect=connect,
         deadline_s=READY_S,
         connections=AT_ONCE,
         on_progress=on_progress,
         gpus=gpus,
         purpose="evaluate",
     )
-    first, second = (MeasuredServer(name=engine_name(one), env={}) for one in (base, candidate))
+    first, second = (
+        MeasuredServer(name=started_image(one, "evaluate", connect), env={})
+        for one in (base, candidate)
+    )
     found = compare_on_tasks(first, second, tasks, asked, opener, on_progress)
     document = found.model_dump(mode="json")
     if output is not None:

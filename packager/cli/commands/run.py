@@ -14,7 +14,7 @@ import click
 
 from packager.cli.capture_options import capture_options, take_capture
 from packager.cli.commands.cache_options import cache_options, take_cache_settings
-from packager.cli.field_options import FiniteRange, add_options, options_from
+from packager.cli.field_options import TimeRange, add_options, options_from
 from packager.cli.interrupts import interrupt
 from packager.cli.options import (
     choose_target,
@@ -51,7 +51,7 @@ from packager.cli.shared_options import (
     registry_options,
 )
 from packager.cli.terminal import note_lines, print_json, print_lines, print_text, warn
-from packager.cli.wiring.settings import Settings
+from packager.cli.wiring.settings import Settings, parse_started
 from packager.core.command_line import flag_of
 from packager.core.errors import UsageError
 from packager.core.events import EventSink
@@ -79,10 +79,10 @@ _NOT_HERE = ("model", "outputs", "weights")  # of a request: the argument, or fo
 @click.option(
     "--timeout",
     "deadline_s",
-    type=FiniteRange(1),
+    type=TimeRange(1),
     default=1800.0,
     show_default=True,
-    metavar="SECONDS",
+    metavar="TIME",
     help="Time until the server must be ready.",
 )
 @add_options(capture_options)
@@ -146,6 +146,8 @@ def run(
     request = None
     if model is None or not is_image(model):
         request = _request(model, request_file, given)
+    else:
+        parse_started(model, "run")
     engine = find_engine()
     with ExitStack() as ending, hangup_interrupts():
         if model is not None and request is None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import cache, partial
 from pathlib import Path
 
 import click
 
-from packager.cli.field_options import FiniteRange
+from packager.cli.field_options import TimeRange
 from packager.cli.options import container_environment, env_option
+from packager.cli.run.images import started_image
 from packager.cli.serving.pooling_reference import read_reference
 from packager.cli.serving.smoke import PROMPT
 from packager.cli.serving.smoke import smoke as run_smoke
@@ -40,10 +42,10 @@ from packager.images.docker_engine import connect_engine
 @click.option(
     "--timeout",
     "deadline_s",
-    type=FiniteRange(1),
+    type=TimeRange(1),
     default=300.0,
     show_default=True,
-    metavar="SECONDS",
+    metavar="TIME",
     help="Time until /ping must answer.",
 )
 @click.option(
@@ -95,8 +97,10 @@ def smoke(
     if images:
         parse_images(images)
     reference = read_reference(reference_file) if reference_file else None
+    connect = cache(partial(connect_engine, without="or ask `packager doctor`"))
+    image = started_image(image, "smoke", connect)
     result = run_smoke(
-        connect_engine(without="or ask `packager doctor`"),
+        connect(),
         image,
         prompt=prompt,
         max_tokens=max_tokens,

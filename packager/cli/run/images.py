@@ -5,17 +5,19 @@ Their labels are data of whoever built them: what is not as packager writes it c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from packager.cli.serving.containers import digests_of, find_image
+from packager.cli.serving.opening import is_address
+from packager.cli.wiring.settings import parse_started, state_dir
 from packager.core.documents import NotStrict, parse_object
 from packager.core.errors import NotFound, UsageError
 from packager.core.instance import LOCAL
 from packager.core.stopping import PLATFORM_GRACE_S
-from packager.images.target import engine_name, refuse_layout
 from packager.pipeline.records import find_record, load_record
 
 _RECORD = "dev.packager.record"
@@ -38,8 +40,7 @@ def find_packaged(engine: Any, text: str, state_dir: Path) -> PackagedImage:
 
     Raises `NotFound`, and `UsageError` for what cannot be run.
     """
-    refuse_layout(text, "run")
-    name, found = find_pinned(engine, engine_name(text), state_dir)
+    name, found = find_pinned(engine, parse_started(text, "run"), state_dir)
     labels = (found.attrs.get("Config") or {}).get("Labels") or {}
     if _RECORD not in labels:
         raise UsageError(
@@ -63,6 +64,14 @@ def find_packaged(engine: Any, text: str, state_dir: Path) -> PackagedImage:
     )
 
 
+def started_image(text: str, command: str, connect: Callable[[], Any]) -> str:
+    """Parse an image, or the URL of a server, that a command measures; return its name there."""
+    if is_address(text):
+        return text
+    name = parse_started(text, command)
+    return find_pinned(connect(), name, state_dir(os.environ))[0] if "@" in name else name
+
+
 def find_pinned(engine: Any, reference: str, state_dir: Path) -> tuple[str, Any]:
     """Return the image and the name it is found by.
 
@@ -81,7 +90,7 @@ def find_pinned(engine: Any, reference: str, state_dir: Path) -> tuple[str, Any]
     if known.isdisjoint(digests_of(found)):
         raise NotFound(
             f"the engine does not know {name!r} as {digest}",
-            hint=f"`packager run docker:{name}` runs the image that has the name now",
+            hint=f"docker:{name} is the image that has the name now",
         )
     return name, found
 

@@ -173,4 +173,4 @@ class Opener:
 
 def is_address(name: str) -> bool:
     """Return whether `name` is a URL, even an invalid one: no image has such a name."""
-    return "://" in name
+    return "://" in name and not name.startswith("docker://")

@@ -17,7 +17,7 @@ from packager.core.files.atomic import user_dir
 from packager.core.image import Compression, LayerFormat
 from packager.core.references import ImageTarget
 from packager.core.suggestions import guess
-from packager.images.target import parse_target
+from packager.images.target import parse_target, started_name
 from packager.optimize.cache.options import AS_SET_UP, CacheOptions
 
 if TYPE_CHECKING:
@@ -107,6 +107,11 @@ def settings_for(request: BuildRequest) -> Settings:
 def parse_output(text: str) -> ImageTarget:
     """Parse the target of an output, or of an existing image: one of the sinks' schemes."""
     return parse_target(text, SINKS)
+
+
+def parse_started(text: str, command: str) -> str:
+    """Parse an image that a command starts, and return its name in the Docker Engine."""
+    return started_name(parse_output(text), command)
 
 
 def state_dir(environment: Mapping[str, str]) -> Path:

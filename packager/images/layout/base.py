@@ -1,4 +1,4 @@
-"""A base image from an OCI layout directory: `oci:DIR[:TAG]`."""
+"""A base image from an OCI layout directory: `oci:DIR[:TAG][@DIGEST]`."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def read_documents(target: LayoutTarget, platform: Platform) -> LayoutImage:
             hint=guessed(root.name, _layouts_beside(root), _HINT),
         )
     entries = parse_index(_bytes(root, root / "index.json", LONGEST_DOCUMENT))
-    entry = _choose(root, entries, target.tag)
+    entry = _choose(root, entries, target)
     document = _read(root, parse_descriptor(entry))
     offered: tuple[str, ...] = ()
     if is_index(target.text, document):
@@ -152,16 +152,17 @@ def read_documents(target: LayoutTarget, platform: Platform) -> LayoutImage:
 
 
 def _choose(
-    root: Path, entries: Sequence[Mapping[str, Any]], written: str | None
+    root: Path, entries: Sequence[Mapping[str, Any]], target: LayoutTarget
 ) -> Mapping[str, Any]:
-    """Find the image of this tag; without one `latest`, or the only image that there is."""
-    tag = written or DEFAULT_TAG
+    """Find the image of a digest or tag; without them `latest`, or the only image that there is."""
+    tag = target.digest or target.tag or DEFAULT_TAG
     if len(entries) > 1:
         entries = [entry for entry in entries if not is_artifact(entry)] or entries
     names = [(entry.get("annotations") or {}).get(REF_NAME, "") for entry in entries]
-    if tag in names:
-        return entries[names.index(tag)]
-    if len(entries) == 1 and written is None:
+    ids = [entry.get("digest") for entry in entries] if target.digest else names
+    if tag in ids:
+        return entries[ids.index(tag)]
+    if len(entries) == 1 and not target.is_tagged:
         return entries[0]
     named = sorted(name for name in names if isinstance(name, str) and name)
     raise NotFound(

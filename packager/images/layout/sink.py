@@ -79,6 +79,11 @@ class LayoutSink(ImageSink):
         self, target: LayoutTarget, *, sparse_base: bool = False, beside: Sequence[LayoutSink] = ()
     ) -> None:
         self.target = target.text
+        if target.digest:
+            raise UsageError(
+                f"output {target.text!r} has a digest, which only the build can know",
+                hint="write it as oci:DIR:TAG",
+            )
         self.root, self.tag = target.directory, target.tag or DEFAULT_TAG
         if not _TAG.fullmatch(self.tag):
             raise UsageError(

@@ -39,10 +39,8 @@ def parse_reference(text: str) -> Reference:
             text, "it starts with a scheme", hint=f"leave out {text.partition('://')[0]}://"
         )
     named, at, digest = text.partition("@")
-    if at and not _DIGEST.fullmatch(digest):
-        raise bad_reference(
-            text, f"{digest!r} is not a digest", hint="a digest is sha256: and 64 digits of 0-9a-f"
-        )
+    if at:
+        check_digest(text, digest)
     host, rest = _split_host(named)
     repository, colon, tag = rest.partition(":")
     if colon and not is_tag(tag):
@@ -67,6 +65,14 @@ def parse_reference(text: str) -> Reference:
     if len(f"{host}/{repository}") > _LONGEST_NAME:
         raise bad_reference(text, f"its name is longer than {_LONGEST_NAME} characters")
     return Reference(host=host, repository=repository, tag=tag or None, digest=digest or None)
+
+
+def check_digest(text: str, digest: str) -> None:
+    """Refuse what stands behind the `@` of an image and is no digest."""
+    if not _DIGEST.fullmatch(digest):
+        raise bad_reference(
+            text, f"{digest!r} is not a digest", hint="a digest is sha256: and 64 digits of 0-9a-f"
+        )
 
 
 def is_tag(text: str) -> bool:

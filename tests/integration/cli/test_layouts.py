@@ -20,7 +20,8 @@ def test_an_image_of_several_machines(capsys: pytest.CaptureFixture[str], tmp_pa
     assert run(["plan", *on_two]) == 0
     assert "2 nodes" in capsys.readouterr().out
     assert run(["build", *on_two, "--base", "scratch", "--output", output, "--quiet"]) == 0
-    capsys.readouterr()
+    output = capsys.readouterr().out.strip()
+    assert output.startswith(f"oci:{tmp_path / 'two'}:latest@sha256:")
 
     words = ["--image", "r.example/two:1", "--output", str(tmp_path / "manifests")]
     assert run(["deploy", "kubernetes", "render", output, *words]) == 0

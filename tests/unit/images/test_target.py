@@ -8,7 +8,7 @@ import pytest
 
 from packager.core.errors import UsageError
 from packager.core.references import ImageTarget, LayoutTarget, Reference, RegistryTarget
-from packager.images.target import is_archive, is_image, parse_target, refuse_layout
+from packager.images.target import is_archive, is_image, parse_target, started_name
 from tests.support.cases import cases
 
 BASES = ("registry", "oci", "docker", "embedded", "scratch")
@@ -16,11 +16,15 @@ DIGEST = "sha256:" + "0a" * 32
 
 
 @cases("layout")
-def test_a_layout_is_a_directory_and_a_tag(text: str, directory: str, tag: str | None) -> None:
+def test_a_layout_is_a_directory_a_tag_and_a_digest(
+    text: str, directory: str, tag: str | None, digest: str | None
+) -> None:
     found = parse_target(text)
 
     assert isinstance(found, LayoutTarget)
-    assert (found.text, found.directory, found.tag) == (text, Path(directory), tag)
+    assert (found.text, found.directory) == (text, Path(directory))
+    assert (found.tag, found.digest) == (tag, digest)
+    assert found.absolute() == found
 
 
 @pytest.mark.parametrize("name", ["out", "latest"])
@@ -96,7 +100,7 @@ def test_what_names_an_image(text: str, expected: bool) -> None:
 @cases("a_layout_is_loaded_before_it_is_started")
 def test_a_layout_is_loaded_before_it_is_started(text: str, name: str) -> None:
     with pytest.raises(UsageError, match="is no image of a Docker Engine") as refused:
-        refuse_layout(text, "bench")
+        started_name(parse_target(text), "bench")
 
     assert refused.value.hint == (
         f"load it first: `packager copy {text} docker:{name}:latest`, "
@@ -104,6 +108,12 @@ def test_a_layout_is_loaded_before_it_is_started(text: str, name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["docker:i:1", "i:1", "oci", f"host/i@sha256:{'1' * 64}"])
-def test_what_is_in_no_layout_may_be_started(text: str) -> None:
-    refuse_layout(text, "run")
+@pytest.mark.parametrize("text", ["docker:i:1", "i:1", "docker:oci", f"host/i@sha256:{'1' * 64}"])
+def test_what_an_engine_may_have_is_started_by_its_name_there(text: str) -> None:
+    assert started_name(parse_target(text), "run") == text.removeprefix("docker:")
+
+
+@pytest.mark.parametrize("text", ["{}", "docker:{}", "oci:{}", "r.example/{}"])
+def test_a_wrong_digest_is_one_error_everywhere(text: str) -> None:
+    with pytest.raises(UsageError, match="'sha256:12' is not a digest"):
+        parse_target(text.format("i:1@sha256:12"))

@@ -13,9 +13,10 @@ import click
 from packager.addons.bench.draft_measure.report import draft_report
 from packager.addons.bench.draft_measure.run import DraftMeasureOptions
 from packager.addons.bench.draft_measure.run import measure as run_measurement
-from packager.addons.bench.draft_measure.servers import AUTO, Opener, is_address, targets
-from packager.cli.field_options import FiniteRange, options_from, take_fields
+from packager.addons.bench.draft_measure.servers import AUTO, NONE, Opener, is_address, targets
+from packager.cli.field_options import TimeRange, options_from, take_fields
 from packager.cli.options import container_environment, env_option
+from packager.cli.run.images import started_image
 from packager.cli.serving.containers import digests_of, find_image
 from packager.cli.shared_options import format_option
 from packager.cli.terminal import note, print_result
@@ -75,14 +76,22 @@ class _Measure(click.Command):
 @click.option(
     "--timeout",
     "deadline_s",
-    type=FiniteRange(1),
+    type=TimeRange(1),
     default=600.0,
     show_default=True,
-    metavar="SECONDS",
+    metavar="TIME",
     help="Time until /ping of an image must answer.",
 )
 @env_option
-@click.option("--gpus", is_flag=True, help="Give the container all GPUs.")
+@click.option(
+    "--gpus",
+    type=click.Choice(["all", "0"]),
+    is_flag=False,
+    flag_value="all",  # as it was written in the version before
+    default="0",
+    show_default=True,
+    help="GPUs of the container.",
+)
 @click.option(
     "--record",
     "record_file",
@@ -123,7 +132,11 @@ def measure(
     found = load_samples(given.pop("data"), broken=given.pop("broken"))
     engine = cache(connect_engine)
     environment = container_environment(given.pop("env"))
-    first, second = targets(server, given.pop("plain"), environment, engine)
+    given["gpus"] = given["gpus"] == "all"
+    named, plain = started_image(server, "draft measure", engine), given.pop("plain")
+    if plain not in (AUTO, NONE):
+        plain = started_image(plain, "draft measure", engine)
+    first, second = targets(named, plain, environment, engine)
     record = _record_place(first.name, record_file, engine)
 
     def say(line: str) -> None:

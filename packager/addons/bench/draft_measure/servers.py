@@ -19,7 +19,6 @@ from packager.engines.without_draft import (
     precision_of,
     without_draft,
 )
-from packager.images.target import engine_name
 
 AUTO, NONE = "auto", "none"
 
@@ -49,7 +48,6 @@ def targets(
     name: str, plain: str, env: Mapping[str, str], connect: Callable[[], Any]
 ) -> tuple[MeasuredServer, MeasuredServer | None]:
     """Return the targets with and without the draft; raises `UsageError` where there is none."""
-    name, plain = engine_name(name), engine_name(plain)
     config = {} if is_address(name) else find_image(connect(), name).attrs.get("Config") or {}
     if not is_address(name):
         _check_draft(name, config)

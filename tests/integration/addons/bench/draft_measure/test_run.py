@@ -329,7 +329,7 @@ def test_data_that_asks_nothing_is_refused() -> None:
 def test_an_image_is_started_with_its_draft_and_then_without() -> None:
     engine = engine_with()
 
-    report = measured("docker:i:1", engine=engine, env={"THREADS": "1"})
+    report = measured("i:1", engine=engine, env={"THREADS": "1"})
 
     assert engine.started == [
         ("i:1", {"THREADS": "1"}),
