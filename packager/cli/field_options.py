@@ -20,7 +20,9 @@ from pydantic.fields import FieldInfo
 
 from packager.cli.choices import NameChoice
 from packager.cli.shared_options import Command
+from packager.core.errors import UsageError
 from packager.core.fields import CommandOption
+from packager.core.units import parse_size, parse_time
 
 Owner = TypeVar("Owner")
 Option = Callable[[Any], Any]
@@ -45,6 +47,54 @@ class FiniteRange(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a number.", param, ctx)
         return number
+
+
+class TimeRange(FiniteRange):
+    """A time within bounds of seconds, as `90s`, `30m`, `2h` or a number of seconds."""
+
+    def __init__(
+        self,
+        min: float | None = None,
+        max: float | None = None,
+        *,
+        whole: bool = False,
+        **how: Any,
+    ) -> None:
+        super().__init__(min, max, **how)
+        self._whole = whole
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Convert into seconds; raise `UsageError` for what is not a time."""
+        if isinstance(value, str):
+            value = _with_unit(parse_time, value, param)
+        seconds = super().convert(value, param, ctx)
+        return round(seconds) if self._whole else seconds
+
+
+class SizeRange(click.IntRange):
+    """A size as `64GiB`, in whole units; a number without a unit is of these."""
+
+    def __init__(self, unit_bytes: int, low: int, high: int) -> None:
+        super().__init__(low, high)
+        self._unit = unit_bytes
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Convert into units, rounded up; raise `UsageError` for what is not a size."""
+        if isinstance(value, str) and value.strip()[-1:].isalpha():
+            size = int(str(_with_unit(parse_size, value, param)))
+            value = -(-size // self._unit)
+        found: int = super().convert(value, param, ctx)
+        return found
+
+
+def _with_unit(parse: Callable[[str], Any], text: str, param: click.Parameter | None) -> Any:
+    try:
+        return parse(text)
+    except ValueError as error:
+        what, _, how = str(error).partition("; ")
+        raise UsageError(f"{param.opts[0]} {what}" if param else what, hint=how) from error
 
 
 class RenamedOption(click.Option):
@@ -218,7 +268,7 @@ def _click_type(found: _FieldType) -> Any:
     if found.kind is int and not found.has_notation:
         return click.IntRange(_whole(bounds.get("ge")), _whole(bounds.get("le")))
     if found.kind is float:
-        return FiniteRange(
+        return (TimeRange if found.spelling.metavar == "TIME" else FiniteRange)(
             min=bounds.get("ge", bounds.get("gt")),
             max=bounds.get("le", bounds.get("lt")),
             min_open="gt" in bounds,

@@ -87,8 +87,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Pods and containers": (
         *("--env-file", "--env-from-secret", "--secret", "--node-selector", "--pull-secret"),
-        *("--service-account", "--claim", "--shm-gib", "--weights-image", "--writable-root"),
-        *("--model-dir", "--draft-dir", "--ami", "--volume-gb", "--kms-key", "--subnet"),
+        *("--service-account", "--claim", "--shm-size", "--weights-image", "--writable-root"),
+        *("--model-dir", "--draft-dir", "--ami", "--volume-size", "--kms-key", "--subnet"),
         *("--security-group", "--isolated", "--metrics", "--tag", "--capture"),
         *("--capture-percent", "--bandwidth"),
     ),

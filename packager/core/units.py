@@ -48,6 +48,17 @@ def parse_size(written: object) -> object:
     return int(float(found["number"]) * _UNITS[(found["unit"] or "b").lower()])
 
 
+def parse_time(written: str) -> float:
+    """Parse `90s`, `30m`, `2h`, `7d`, `1w` or seconds into seconds."""
+    found = _TIME.fullmatch(written.strip())
+    if found is None:
+        raise ValueError(f"{written!r} is not a time; write it as 90s, 30m, 2h or 7d")
+    return float(found["number"]) * _SECONDS[found["unit"]]
+
+
+_TIME = re.compile(r"(?P<number>\d{1,9}(?:\.\d{1,6})?)\s*(?P<unit>s|m|min|h|d|w)?", re.ASCII)
+_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400, None: 1}
+
 _SIZE = re.compile(r"(?P<number>\d{1,15}(?:\.\d{1,9})?)\s*(?P<unit>[kmgt]i?b|b)?", re.IGNORECASE)
 _UNITS = {
     "b": 1,

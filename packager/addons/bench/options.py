@@ -52,7 +52,7 @@ class BenchOptions:
     duration_s: Annotated[
         float | None,
         Field(gt=0, le=_LONGEST_S, description="send for so long instead of so many"),
-        CommandOption(flag="--duration", metavar="SECONDS"),
+        CommandOption(flag="--duration", metavar="TIME"),
     ] = None
     warm_up: Annotated[
         int, Field(ge=0, le=10_000, description="requests before each load, which are not counted")
@@ -69,7 +69,7 @@ class BenchOptions:
     request_timeout_s: Annotated[
         float,
         Field(gt=0, le=_LONGEST_S, description="time until an answer must be complete"),
-        CommandOption(flag="--request-timeout", metavar="SECONDS"),
+        CommandOption(flag="--request-timeout", metavar="TIME"),
     ] = 600.0
     find: Annotated[
         FindKind | None,
@@ -177,5 +177,5 @@ def check_asked(asked: BenchOptions) -> None:
         )
     if asked.rate and asked.requests is None and asked.duration_s is None:
         raise UsageError(
-            "--rate says nothing of how long", hint="add --duration SECONDS, or --requests N"
+            "--rate says nothing of how long", hint="add --duration TIME, or --requests N"
         )

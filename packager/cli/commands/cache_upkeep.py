@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from typing import Any
 
@@ -10,15 +9,13 @@ import click
 
 from packager.cli.commands.cache_options import cache_place_options
 from packager.cli.commands.cache_place import opened_place
+from packager.cli.field_options import RenamedOption, TimeRange
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.shared_options import format_option
 from packager.cli.terminal import print_json, print_line, print_lines, print_result
 from packager.core.errors import OutputFailed, Unavailable, UsageError
 from packager.core.events import StepEvent, working
 from packager.core.units import parse_size
-
-_SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(s|min|h|d|w)")
-_SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 def _size(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:  # noqa: ARG001
@@ -27,15 +24,6 @@ def _size(context: click.Context, parameter: click.Parameter, text: str | None) 
     except ValueError as error:
         what, _, how = str(error).partition("; ")
         raise UsageError(what, hint=how) from error
-
-
-def _span(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:  # noqa: ARG001
-    if text is None:
-        return None
-    found = _SPAN.fullmatch(text.strip())
-    if found is None:
-        raise UsageError(f"{text!r} is not a span of time", hint="write it as 30d, 12h or 90min")
-    return float(found[1]) * _SECONDS[found[2]]
 
 
 @click.command()
@@ -87,14 +75,17 @@ def verify(no_repair: bool, progress: str, quiet: bool, output_format: str, **gi
 )
 @click.option(
     "--max-age",
-    metavar="SPAN",
-    callback=_span,
+    type=TimeRange(0),
+    metavar="TIME",
     help="Maximum time since the last use, such as 30d.",
 )
 @click.option(
-    "--grace",
-    metavar="SPAN",
-    callback=_span,
+    "--min-age",
+    "grace",
+    cls=RenamedOption,
+    earlier="--grace",
+    type=TimeRange(0),
+    metavar="TIME",
     default="1h",
     show_default=True,
     help="Keep entries younger than this.",

@@ -16,7 +16,7 @@ from packager.catalog.listing import Filter, Record
 from packager.catalog.served_architectures import listing_engines
 from packager.catalog.user_catalog import user_rows_in
 from packager.cli.choices import NameChoice
-from packager.cli.field_options import FiniteRange
+from packager.cli.field_options import SizeRange
 from packager.cli.plugins.tables import FAMILIES, TABLES
 from packager.cli.shared_options import catalog_option, format_option_of
 from packager.cli.terminal import print_result, print_text
@@ -102,9 +102,9 @@ def _pools(image: ContainerFacts) -> bool:
 )
 @click.option(
     "--min-memory",
-    type=FiniteRange(0),
-    metavar="GIB",
-    help="Minimum memory of all devices together, in GiB.",
+    type=SizeRange(1 << 30, 0, 1_000_000),
+    metavar="SIZE",
+    help="Minimum memory of all devices together, such as 80GiB.",
 )
 @click.option("--region", metavar="REGION", help="AWS region of the prices.")
 @catalog_option
@@ -117,7 +117,7 @@ def list_(
     `licences IMAGE` lists what the SBOM of an image says of each part's licence.
 
     \b
-    packager list instances --device nvidia --min-memory 300
+    packager list instances --device nvidia --min-memory 300GiB
     packager list containers lmi28 --format json
     """
     given = {name for name, value in filters.items() if value is not None}

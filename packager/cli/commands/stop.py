@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import click
 
+from packager.cli.field_options import TimeRange
 from packager.cli.run.containers import Run, find_engine, find_run, list_runs, stop_run
 from packager.cli.shared_options import format_option
 from packager.cli.terminal import note, print_json, print_line
@@ -18,8 +19,8 @@ from packager.core.errors import UsageError
 @click.option(
     "--timeout",
     "timeout_s",
-    type=click.IntRange(0, 86_400),
-    metavar="SECONDS",
+    type=TimeRange(0, 86_400, whole=True),
+    metavar="TIME",
     help="Time that running requests get; by default what the plan says. 0: none.",
 )
 @format_option

@@ -16,7 +16,7 @@ def completion(shell: str) -> None:
 
     Values are instances, families, versions, models and layouts on this machine, keys of the
     cache and more; completing never uses the network. It holds in the shell that reads the
-    script; docs/first-build.md has a line for each shell to keep it.
+    script; docs/install.md has a line for each shell to keep it.
 
     \b
     source <(packager completion bash)

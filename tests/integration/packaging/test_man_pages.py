@@ -39,7 +39,7 @@ def test_a_page_shows_what_help_shows(pages: Path) -> None:
 
     plain = _without_overstrike(shown)
     assert "packager-list - List instances, containers and plug-ins" in plain
-    assert "packager list instances --device nvidia --min-memory 300" in plain
+    assert "packager list instances --device nvidia --min-memory 300GiB" in plain
 
 
 def _without_overstrike(text: str) -> str:

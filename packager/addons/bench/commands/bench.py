@@ -41,7 +41,7 @@ from packager.addons.bench.report import bench_report
 from packager.addons.bench.sending import Sender
 from packager.addons.bench.session import OneLoad, Results
 from packager.addons.bench.targets import BenchTarget
-from packager.cli.field_options import FiniteRange, options_from, take_fields
+from packager.cli.field_options import FiniteRange, TimeRange, options_from, take_fields
 from packager.cli.interrupts import interrupt
 from packager.cli.options import container_environment, env_option
 from packager.cli.progress import progress_options, shown_progress
@@ -106,10 +106,10 @@ _OF_LOADS = {
 @click.option(
     "--timeout",
     "deadline_s",
-    type=FiniteRange(1),
+    type=TimeRange(1),
     default=600.0,
     show_default=True,
-    metavar="SECONDS",
+    metavar="TIME",
     help="Time until /ping of an image must answer.",
 )
 @env_option

@@ -12,7 +12,7 @@ import click
 
 from packager.addons.bench.commands.bench_work import command_words
 from packager.addons.bench.commands.spec_options import take_tune_spec, workload_spec_option
-from packager.addons.bench.commands.tune_choices import named_variations, time_span, varied_axes
+from packager.addons.bench.commands.tune_choices import named_variations, varied_axes
 from packager.addons.bench.commands.tune_run import measure_field
 from packager.addons.bench.commands.tune_work import Loads, TuneWork, make_candidates, make_work
 from packager.addons.bench.load.spec import RequestSpec
@@ -26,7 +26,7 @@ from packager.addons.bench.tune.request_file import check_request_file, request_
 from packager.addons.bench.tune.results import field_document, measurements_of
 from packager.addons.bench.tune.space import Variation
 from packager.cli.commands.cache_options import cache_options, take_cache_settings
-from packager.cli.field_options import FiniteRange, options_from, take_fields
+from packager.cli.field_options import FiniteRange, TimeRange, options_from, take_fields
 from packager.cli.options import (
     container_environment,
     jumpstart_option,
@@ -72,7 +72,7 @@ _NOT_HERE = ("ttft_limit_ms", "tpot_limit_ms", "weights")  # --ttft-ms, --tpot-m
 @click.option(
     "--budget-time",
     "budget_s",
-    callback=time_span,
+    type=TimeRange(0, min_open=True),
     metavar="TIME",
     help="Time to build, start and measure for at most, such as 30m or 2h.",
 )
@@ -113,10 +113,10 @@ _NOT_HERE = ("ttft_limit_ms", "tpot_limit_ms", "weights")  # --ttft-ms, --tpot-m
 @click.option(
     "--timeout",
     "deadline_s",
-    type=FiniteRange(1),
+    type=TimeRange(1),
     default=1800.0,
     show_default=True,
-    metavar="SECONDS",
+    metavar="TIME",
     help="Time until a server must be ready.",
 )
 @click.option(

@@ -1,8 +1,7 @@
-"""Candidates that the command line names: `--try`, `--candidate`, `--vary`, and budgets of time."""
+"""Candidates that the command line names: `--try`, `--candidate`, `--vary`."""
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -18,27 +17,6 @@ from packager.core.documents import shorten
 from packager.core.errors import UsageError
 from packager.core.request import BuildRequest
 from packager.core.suggestions import nearest
-
-_TIME = re.compile(r"(?P<number>\d{1,9}(?:\.\d{1,3})?)\s*(?P<unit>s|m|min|h)?", re.ASCII)
-_SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, None: 1.0}
-
-
-def time_span(
-    context: click.Context,  # noqa: ARG001
-    parameter: click.Parameter,
-    text: str | None,
-) -> float | None:
-    """Return the seconds of a time such as `90s`, `30m` or `2h`; raise `UsageError` for others."""
-    if text is None:
-        return None
-    found = _TIME.fullmatch(text.strip())
-    seconds = float(found["number"]) * _SECONDS[found["unit"]] if found else 0.0
-    if seconds <= 0:
-        raise UsageError(
-            f"{parameter.opts[0]} {shorten(text, 40)} is not a time",
-            hint="write it as 90s, 30m or 2h",
-        )
-    return seconds
 
 
 def named_variations(tries: Iterable[str], files: Iterable[Path]) -> tuple[Variation, ...]:

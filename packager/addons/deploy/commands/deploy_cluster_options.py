@@ -27,7 +27,7 @@ from packager.addons.deploy.kubernetes.spec import (
 )
 from packager.addons.deploy.mounted_adapters import parse_mounts
 from packager.addons.deploy.wiring.mounts import find_mounts
-from packager.cli.field_options import FiniteRange, Option
+from packager.cli.field_options import FiniteRange, Option, RenamedOption, SizeRange, TimeRange
 from packager.cli.options import container_environment, env_option
 from packager.core.capture.settings import SHARE
 from packager.core.deployment import Deployment
@@ -95,8 +95,8 @@ COMMON: tuple[Option, ...] = (
     click.option(
         "--startup-budget",
         "budget_s",
-        type=click.IntRange(60, 86400),
-        metavar="SECONDS",
+        type=TimeRange(60, 86400, whole=True),
+        metavar="TIME",
         help="Until a silent server is started anew. Default: predicted, with a quarter more.",
     ),
 )
@@ -104,9 +104,12 @@ COMMON: tuple[Option, ...] = (
 PODS: tuple[Option, ...] = (
     grace_option,
     click.option(
-        "--shm-gib",
-        type=click.IntRange(1, 1024),
-        metavar="GIB",
+        "--shm-size",
+        "shm_gib",
+        cls=RenamedOption,
+        earlier="--shm-gib",
+        type=SizeRange(1 << 30, 1, 1024),
+        metavar="SIZE",
         help="Size of /dev/shm. Default: 1 for each device.",
     ),
     click.option(

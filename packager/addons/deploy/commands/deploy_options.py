@@ -12,7 +12,7 @@ import click
 from packager.addons.deploy.checks import refuse_odd_image
 from packager.addons.deploy.patches import MAX_BYTES, NO_PATCH, Patch, parse_patch
 from packager.addons.deploy.wiring.deploy import DeployOptions, find_deployment
-from packager.cli.field_options import FiniteRange, Option, add_options
+from packager.cli.field_options import Option, TimeRange, add_options
 from packager.cli.shared_options import Command, image_options, policy_options, take_rate
 from packager.cli.terminal import note, print_json, print_line, print_text, print_value
 from packager.cli.wiring.settings import Settings
@@ -80,10 +80,10 @@ def wait_options(command: Command) -> Command:
     seconds = click.option(
         "--timeout",
         "timeout_s",
-        type=FiniteRange(1, 86400),
+        type=TimeRange(1, 86400),
         default=3600.0,
         show_default=True,
-        metavar="SECONDS",
+        metavar="TIME",
         help="Longest wait.",
     )
     return wait(seconds(command))
@@ -92,8 +92,8 @@ def wait_options(command: Command) -> Command:
 grace_option = click.option(
     "--grace",
     "grace_s",
-    type=click.IntRange(1, 86400),
-    metavar="SECONDS",
+    type=TimeRange(1, 86400, whole=True),
+    metavar="TIME",
     help="Between the wish that a server ends and its kill; the engine is told its share. Default: "
     "the image's, in a pod with 5 s more.",
 )

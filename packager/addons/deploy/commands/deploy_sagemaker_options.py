@@ -11,7 +11,14 @@ from packager.addons.deploy.sagemaker.adapters import read_adapters
 from packager.addons.deploy.sagemaker.checks import used_region
 from packager.addons.deploy.sagemaker.spec import Routing, SageMakerSpec, Update
 from packager.addons.deploy.wiring.deploy import DeployOptions, find_deployment
-from packager.cli.field_options import FiniteRange, Option, add_options
+from packager.cli.field_options import (
+    FiniteRange,
+    Option,
+    RenamedOption,
+    SizeRange,
+    TimeRange,
+    add_options,
+)
 from packager.cli.wiring.settings import Settings
 from packager.core.deployment import Deployment
 from packager.core.errors import UsageError
@@ -87,23 +94,26 @@ _WANTED: tuple[Option, ...] = (
         "--ami", metavar="NAME", help="InferenceAmiVersion. Default: the one of the image's CUDA."
     ),
     click.option(
-        "--volume-gb",
-        type=click.IntRange(1, 512),
-        metavar="GB",
+        "--volume-size",
+        "volume_gb",
+        cls=RenamedOption,
+        earlier="--volume-gb",
+        type=SizeRange(10**9, 1, 512),
+        metavar="SIZE",
         help="Disk of instances that have none. Default: twice the image.",
     ),
     click.option(
         "--startup-timeout",
         "health_s",
-        type=click.IntRange(60, 3600),
-        metavar="SECONDS",
+        type=TimeRange(60, 3600, whole=True),
+        metavar="TIME",
         help="Time until /ping answers. Default: one and a half times the predicted time.",
     ),
     click.option(
         "--download-timeout",
         "download_s",
-        type=click.IntRange(60, 3600),
-        metavar="SECONDS",
+        type=TimeRange(60, 3600, whole=True),
+        metavar="TIME",
         help="Time for mounted weights. Default: from their size.",
     ),
     click.option(
@@ -168,10 +178,10 @@ _WANTED: tuple[Option, ...] = (
     click.option(
         "--update-wait",
         "wait_s",
-        type=click.IntRange(0, 3600),
+        type=TimeRange(0, 3600, whole=True),
         default=60,
         show_default=True,
-        metavar="SECONDS",
+        metavar="TIME",
         help="Time between the steps of an update.",
     ),
     click.option(

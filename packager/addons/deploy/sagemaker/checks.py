@@ -132,7 +132,7 @@ def _environment(deployment: Deployment, wanted: SageMakerSpec) -> Iterator[Find
 def _volume(deployment: Deployment, wanted: SageMakerSpec) -> Iterator[Finding]:
     if wanted.volume_gb is not None and local_bytes(deployment.instance.name):
         what = f"{deployment.instance.name} has disks of its own, and takes no volume"
-        yield Finding("error", "deploy-volume", what, "leave --volume-gb out")
+        yield Finding("error", "deploy-volume", what, "leave --volume-size out")
 
 
 def _times(deployment: Deployment, wanted: SageMakerSpec) -> Iterator[Finding]:

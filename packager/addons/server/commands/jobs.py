@@ -33,7 +33,7 @@ from packager.addons.server.sagemaker.measured import (
     state_document,
     state_parts,
 )
-from packager.cli.field_options import FiniteRange
+from packager.cli.field_options import TimeRange
 from packager.cli.lazy import ShortNames
 from packager.cli.shared_options import format_option, format_option_of
 from packager.cli.terminal import (
@@ -175,8 +175,8 @@ def logs(name: str, kind: str | None, follow: bool, tail: int | None, output_for
 @click.option(
     "--timeout",
     "timeout_s",
-    type=FiniteRange(0, 1e7),
-    metavar="SECONDS",
+    type=TimeRange(0, 1e7),
+    metavar="TIME",
     help="Wait for so long at most, for all of them; by default as long as it takes.",
 )
 @format_option

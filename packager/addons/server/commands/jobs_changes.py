@@ -9,7 +9,6 @@ from typing import get_args
 
 import click
 
-from packager.addons.bench.commands.tune_choices import time_span
 from packager.addons.server.jobs.errors import JobMissing, job_ambiguous, job_running
 from packager.addons.server.jobs.folders import is_watched, watching
 from packager.addons.server.jobs.report import ended_text, job_document
@@ -24,6 +23,7 @@ from packager.addons.server.jobs.values import (
     Stage,
 )
 from packager.addons.server.jobs.waiting import check_all_completed
+from packager.cli.field_options import RenamedOption, TimeRange
 from packager.cli.shared_options import format_option
 from packager.cli.terminal import note, print_json, print_lines, print_value
 from packager.cli.wiring.settings import jobs_dir
@@ -53,14 +53,14 @@ def find_job(store: JobStore, name: str, kind: str | None) -> BackgroundJob:
 @click.option(
     "--run-limit",
     "run_s",
-    callback=time_span,
+    type=TimeRange(0, min_open=True),
     metavar="TIME",
     help="Stop the job when it has run for so long, such as 30m or 2h.",
 )
 @click.option(
     "--wait-limit",
     "wait_s",
-    callback=time_span,
+    type=TimeRange(0, min_open=True),
     metavar="TIME",
     help="Stop the job when it has waited in the queue for so long.",
 )
@@ -109,7 +109,10 @@ def add(
 
 @click.command()
 @click.option(
-    "--at-once",
+    "--jobs",
+    "at_once",
+    cls=RenamedOption,
+    earlier="--at-once",
     type=click.IntRange(1, 100),
     default=AT_ONCE,
     show_default=True,

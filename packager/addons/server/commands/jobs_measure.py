@@ -46,7 +46,7 @@ from packager.addons.server.sagemaker.measured import (
     states,
     summary_lines,
 )
-from packager.cli.field_options import FiniteRange
+from packager.cli.field_options import TimeRange
 from packager.cli.progress import progress_options, shown_progress
 from packager.cli.shared_options import format_option
 from packager.cli.terminal import note_lines, print_json, print_lines
@@ -91,7 +91,7 @@ def out_of_time(message: str, *, hint: str = "") -> UsageError:
 @click.option("--base-draft", metavar="DRAFT", help="The head that it was trained from.")
 @click.option("--data", default="", metavar="DATA", help="Prompts; made ones by default.")
 @click.option(
-    "--within", type=FiniteRange(0), metavar="SECONDS", help="How long the whole job may take."
+    "--within", type=TimeRange(0), metavar="TIME", help="How long the whole job may take."
 )
 @gate_option
 @progress_options

@@ -192,7 +192,7 @@ def test_damage_is_found_set_aside_and_shown_by_the_status(cache: Cache) -> None
 def test_a_dry_run_says_what_would_go_and_takes_nothing(cache: Cache) -> None:
     key = keep(cache.root, CHECKPOINT)
 
-    said = cache("gc", "--max-size", "1B", "--grace", "0s", "--dry-run", "--quiet")
+    said = cache("gc", "--max-size", "1B", "--min-age", "0s", "--dry-run", "--quiet")
 
     assert f"{key[:12]}  quantized-checkpoint  acme/tiny" in said.out
     assert "would go" in said.out
