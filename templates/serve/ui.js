@@ -98,5 +98,6 @@
     fields.forEach((one) => one.addEventListener("change", set));
     set();
   }
+  document.getElementById("lineage-subject")?.scrollIntoView({ block: "nearest", inline: "center" });
   document.querySelector(".summary")?.focus();
 })();

@@ -53,7 +53,12 @@ def lineage_svg(graph: LineageGraph) -> str:
         if edge.source in places and edge.target in places
     ]
     parts += [
-        _box(graph.nodes[one], place, is_subject=one in graph.subjects)
+        _box(
+            graph.nodes[one],
+            place,
+            is_subject=one in graph.subjects,
+            is_first=one == graph.subjects[0],
+        )
         for one, place in places.items()
     ]
     if note:
@@ -81,14 +86,15 @@ def _height_of(graph: LineageGraph, node: str, places: Mapping[str, _Place]) -> 
     return sum(above) / len(above) if above else 0.0
 
 
-def _box(node: LineageNode, place: _Place, *, is_subject: bool) -> str:
+def _box(node: LineageNode, place: _Place, *, is_subject: bool, is_first: bool) -> str:
     standing = described(node)
     border = f'stroke-width="{3 if is_subject else 1}"{_BORDERS[standing]}'
+    mark = ' id="lineage-subject"' if is_first else ""  # pages scroll to it
     kind = f"{node.kind}{f' ({standing})' if standing else ''}"
     told = "\n".join((node.label, *(f"{name}: {value}" for name, value in node.facts.items())))
     return (
         f"<g><title>{_text(f'{kind}: {told}')}</title>"
-        f'<rect x="{place.x}" y="{place.y}" rx="4" width="{_WIDTH}" height="{_HEIGHT}" '
+        f'<rect{mark} x="{place.x}" y="{place.y}" rx="4" width="{_WIDTH}" height="{_HEIGHT}" '
         f'fill="{_PAPER}" stroke="{_INK}" {border}/>'
         f'<text font-weight="bold" x="{place.x + 8}" y="{place.y + 20}">{_text(kind)}</text>'
         f'<text x="{place.x + 8}" y="{place.y + 40}">{_text(_short(node.label))}</text></g>'

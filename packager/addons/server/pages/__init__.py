@@ -40,7 +40,7 @@ def site_routes(site: Site) -> list[web.RouteDef]:
     """Return the routes of a site, each behind the checks of all pages."""
     jobs, live, new = JobPages(site), LivePages(site), NewJobPages(site)
     builds = RecordedBuilds(site.services.state.parent / "records")
-    benchmarks, caches, lineage = BenchmarkPages(site), CachePages(site), LineagePages(site)
+    benchmarks, caches, lineage = BenchmarkPages(site), CachePages(site), LineagePages(site, builds)
     endpoints, images = EndpointPages(site, builds), ImagePages(site, builds)
     home = HomePage(site, builds)
     job, endpoint = "/jobs/{kind}/{name:[^/]+}", "/endpoints/{name}"

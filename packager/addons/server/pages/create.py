@@ -38,6 +38,7 @@ from packager.core.units import counted, gib, usd
 
 _EARLIER = re.compile(r"[^a-zA-Z0-9]+")
 OPERATION = "CreateOptimizationJob"
+_OF_MODELS = {"model", "quantize", "calibration", "draft", "draft_ref"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +58,18 @@ class NewJobPages:
         settings = self.site.services.settings
         wish = placed(typed, settings)
         faults = await asyncio.to_thread(faults_of, wish, settings)
+        if form.get("do") == "machines":  # asks for no machine, name or place
+            faults = {name: faults[name] for name in _OF_MODELS & faults.keys()}
         if faults:
             return self._show(request, typed, faults=faults)
         try:
             if form.get("do") == "create":
                 return await self._create(wish)
             if form.get("do") == "page":
-                return await self._plan_page(wish)
+                return await self._plan_page(asked_request(wish, settings))
+            if form.get("do") == "machines":
+                asked = request_of(replace(wish, instance="local"), settings)
+                return await self._plan_page({**asked, "outputs": []}, "--instance", "all")
             return self._show(request, typed, plan=await self._plan(wish))
         except PackagerError as error:
             hint = f": {error.hint}" if error.hint else ""
@@ -88,14 +94,16 @@ class NewJobPages:
         shown = plan_values(output)
         words = request_words(parse_request(request), leave_out=("outputs",))
         shown["command"] = command_text(("packager", "plan", *words))
+        words = request_words(parse_request(request))
+        shown["build"] = command_text(("packager", "build", *words))
         shown["is_api"] = document is not None
         shown["document"] = Markup.escape(json_text(request if document is None else document))
         shown["trains"] = wish.draft == "train"
         return shown
 
-    async def _plan_page(self, wish: Wish) -> web.Response:
-        asked = asked_request(wish, self.site.services.settings)
-        output = await self.site.commands.run_on_request(asked, "plan", "--format", "html")
+    async def _plan_page(self, asked: Mapping[str, Any], *more: str) -> web.Response:
+        """Return the whole page of a plan, or of all machines side by side."""
+        output = await self.site.commands.run_on_request(asked, "plan", "--format", "html", *more)
         if not output.stdout.startswith(b"<!doctype"):
             raise output.failure()
         return self.site.whole(output.stdout.decode())

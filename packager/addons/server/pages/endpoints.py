@@ -65,7 +65,12 @@ class EndpointPages:
             for one in shown
         ]
         waits = any(row["status"] not in _SETTLED for row in rows)
-        values = {"rows": rows, "refresh_s": NOSCRIPT_REFRESH_S if waits else 0, **links}
+        values = {
+            "rows": rows,
+            "address": _address(request),
+            "refresh_s": NOSCRIPT_REFRESH_S if waits else 0,
+            **links,
+        }
         return self.site.page(request, "endpoints.html.j2", values, section="endpoints")
 
     async def form(self, request: web.Request) -> web.Response:
@@ -203,7 +208,7 @@ class EndpointPages:
             "answer": Markup.escape(log_text(answer.text.encode())) if answer else None,
             "told": answer.words if answer else "",
             "refresh_s": 0 if status in _SETTLED else NOSCRIPT_REFRESH_S,
-            "address": f"{request.scheme}://{request.host}",
+            "address": _address(request),
         }
         status_code = 400 if wrong else 200
         return self.site.page(
@@ -227,6 +232,7 @@ class EndpointPages:
             "images": images,
             "job": job.name if job else "",
             "job_path": job_path(job) if job else "",
+            "address": _address(request),
         }
         status = 400 if faults else 200
         return self.site.page(request, "deploy.html.j2", values, section="endpoints", status=status)
@@ -239,6 +245,10 @@ class EndpointPages:
         if job.status != "completed":
             raise PageRefused(f"job {name!r} is {job.status}: it has no result", status=409)
         return job
+
+
+def _address(request: web.Request) -> str:
+    return f"{request.scheme}://{request.host}"
 
 
 def _faults(filled: Mapping[str, str]) -> dict[str, str]:

@@ -11,6 +11,7 @@ from urllib.parse import quote, urlencode
 from aiohttp import web
 
 from packager.addons.server.pages.guard import is_foreign
+from packager.addons.server.pages.recorded import RecordedBuilds
 from packager.addons.server.pages.site import ROOT, Site
 from packager.core.command_line import command_text
 from packager.core.errors import PackagerError
@@ -26,10 +27,14 @@ class LineagePages:
     """Handlers of the page."""
 
     site: Site
+    builds: RecordedBuilds
 
     async def show(self, request: web.Request) -> web.Response:
-        """Show the graph for the form's name, drawn and as a table."""
+        """Show the graph for the form's name, or for the newest build, drawn and as a table."""
         ref = request.query.get("ref", "").strip()[:MOST_REF]
+        if not ref:
+            newest, _ = await asyncio.to_thread(self.builds.rows, 0, 1)
+            ref = newest[0].digest if newest else ""
         values: dict[str, Any] = {"values": {"ref": ref}, "errors": {}, "wide": True}
         values |= {"first": "", "more": "", "report": Report(title="Lineage", sections=())}
         status = 200
@@ -57,8 +62,9 @@ class LineagePages:
             before.setdefault(edge["to"], []).append(names.get(edge["from"], edge["from"]))
         rows = tuple(row_of(node, before.get(node["id"], [])) for node in document["nodes"])
         command = command_text(("packager", "lineage", "--", ref))
+        subjects = ", ".join(names.get(one, ref) for one in document.get("subjects", ()))
         return Report(
-            title=f"Lineage of {ref}",
+            title=f"Lineage of {subjects or ref}",
             sections=(
                 Section(
                     key="graph",

@@ -117,7 +117,7 @@ def test_hostile_names_documents_and_logs_stay_text(visitor: Visitor, jobs: Made
     status, _, text = visitor.get(f"/ui/{job_path(job)}")
     assert status == 200
     assert "<script>alert" not in text
-    assert text.count(ESCAPED) == 10
+    assert text.count(ESCAPED) == 12
 
 
 def test_the_whole_log_is_plain_text(visitor: Visitor, jobs: MadeUpJobs) -> None:

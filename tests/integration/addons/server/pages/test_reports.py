@@ -125,11 +125,14 @@ def test_lineage_is_drawn_and_told_with_links(services: ServeServices, tmp_path:
     commands = CommandRunner(program=(str(program),))
     with served(lambda: pages_app(services, commands=commands)) as address:
         status, _, text = Visitor(address).get("/ui/lineage?ref=--help")
+        Visitor(address).get("/ui/lineage")  # opens with the newest build
 
     assert status == 200
     assert sorted((tmp_path / "asked").read_text().splitlines()) == [
         "lineage --format json -- --help",
+        f"lineage --format json -- sha256:{ONE}",
         "lineage --format svg -- --help",
+        f"lineage --format svg -- sha256:{ONE}",
     ]
     assert "<svg>drawn</svg>" in text
     assert HOSTILE not in text
