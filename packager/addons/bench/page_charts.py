@@ -9,13 +9,22 @@ from string import ascii_uppercase
 from packager.addons.bench.decision import pick
 from packager.addons.bench.intervals import mean_interval
 from packager.addons.bench.names import load_words, short_names
-from packager.addons.bench.tables import OUTPUT, OUTPUT_USER, TPOT, load_header, value
+from packager.addons.bench.tables import (
+    LATENCY,
+    OUTPUT,
+    OUTPUT_USER,
+    TPOT,
+    load_header,
+    percentile,
+    value,
+)
 from packager.core.bench import BenchLoad, BenchReport, BenchVariant, Round
 from packager.core.reports.cells import cell_width
 from packager.core.reports.report import Chart, Dot, Key, Series, Words
 from packager.core.units import percent, usd
 
 FEWEST_ROUNDS = 3  # that an interval is made of
+_RANKS = (1, 5, 10, 25, 50, 75, 90, 95, 99)
 _MOST_LABELS = 24  # of points, beyond which only the best have one
 _MOST_NAMES = 6  # of series in a drawing; beyond them letters stand for them
 _WIDEST_NAME = 18  # cells
@@ -87,6 +96,78 @@ def cost_chart(report: BenchReport) -> Chart | None:
         keys=keys_of(report),
         beside=(Words(_PRESSED),),
     )
+
+
+def spread_chart(report: BenchReport) -> Chart | None:
+    """Draw which share of answers took how long, of each variant where it gives most tokens."""
+    series = []
+    for key, load in _busiest(report):
+        dots = tuple(
+            Dot(
+                x=found,
+                y=float(rank),
+                title=f"{key.name}, {load_words(load)}: {rank} % of answers within {found:,.0f} ms",
+            )
+            for rank in _RANKS
+            if (found := percentile(load, LATENCY, rank))
+        )
+        if len(dots) > 2:
+            series.append(Series(number=key.number, name=key.short, dots=dots))
+    if not series:
+        return None
+    return Chart(
+        series=tuple(series),
+        x_label="milliseconds to the end of an answer",
+        y_label="% of answers",
+        name="Share of answers against the time to their end, by variant",
+        table="the report's JSON",
+        linear_y=True,
+        height=340,
+        keys=keys_of(report),
+        beside=(
+            Words(
+                "to the left is better, and steep is even. Each variant is at the load with most "
+                "tokens a second; ends that too few answers stand for are left out"
+            ),
+        ),
+    )
+
+
+def rounds_chart(report: BenchReport) -> Chart | None:
+    """Draw tokens/s round by round; None of one round."""
+    series = []
+    for key, load in _busiest(report):
+        rates = [one.output_token_throughput for one in load.rounds]
+        dots = tuple(
+            Dot(x=at, y=rate, title=f"{key.name}, round {at:.0f}: {rate:,.0f} tokens/s")
+            for at, rate in enumerate(rates, 1)
+            if rate
+        )
+        if len(dots) > 1:
+            series.append(Series(number=key.number, name=key.short, dots=dots))
+    if not series:
+        return None
+    longest = max(len(one.dots) for one in series)
+    return Chart(
+        series=tuple(series),
+        x_label="round, in the order of time",
+        y_label="tokens per second, all together",
+        name="Tokens per second against the round, by variant",
+        table="the report's JSON",
+        x_steps=tuple(float(at) for at in range(1, longest + 1)),
+        linear_x=True,
+        height=340,
+        keys=keys_of(report),
+        beside=(Words("level lines are steady; variants are measured in turns within a round"),),
+    )
+
+
+def _busiest(report: BenchReport) -> list[tuple[Key, BenchLoad]]:
+    """Return the load of each variant that has the most tokens a second."""
+    found = [
+        (key, pick(report, "throughput", only=place)) for place, key in enumerate(keys_of(report))
+    ]
+    return [(key, one.load) for key, one in found if one]
 
 
 def quality_chart(report: BenchReport) -> Chart | None:

@@ -33,6 +33,7 @@ from packager.addons.bench.report_page import (
 )
 from packager.addons.bench.start_table import start_notes, start_table
 from packager.addons.bench.tables import (
+    SAMPLES_OF_P99,
     TPOT,
     TTFT,
     adapter_table,
@@ -106,7 +107,15 @@ def bench_report(
 def _tables(report: BenchReport) -> Iterator[Section]:
     """Yield the figures, with what is said of them on a page."""
     half = "of each variant under each load; p50 is what half of the requests stay below, p99 what "
-    yield from table_section("latency", latency_table(report), f"{half}99 of 100 do")
+    fewest = min((load.answered for _, _, load in loads_of(report)), default=0)
+    yield from table_section(
+        "latency",
+        latency_table(report),
+        f"{half}99 of 100 do",
+        notes=(f"no p99 of {fewest:,} answers: it takes {SAMPLES_OF_P99}",)
+        if 0 < fewest < SAMPLES_OF_P99
+        else (),
+    )
     means = "of each variant under each load; means of all answered requests"
     yield from table_section("throughput", throughput_table(report), means)
     yield from table_section(

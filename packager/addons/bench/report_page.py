@@ -20,7 +20,9 @@ from packager.addons.bench.page_charts import (
     cost_chart,
     priced_quality,
     quality_chart,
+    rounds_chart,
     speed_chart,
+    spread_chart,
 )
 from packager.addons.bench.page_tables import (
     limit_words,
@@ -87,6 +89,10 @@ def first_sections(report: BenchReport, chosen: Goal | None) -> Iterator[Section
         yield _on_page("speed", "Speed under load", speed)
     if cost := cost_chart(report):
         yield _on_page("cost", "Cost under load", cost)
+    if spread := spread_chart(report):
+        yield _on_page("spread", "How long answers took", spread)
+    if rounds := rounds_chart(report):
+        yield _on_page("rounds", "Round by round", rounds)
     quality = tuple(table_section("quality", quality_table(report), _QUANTIZED))
     chart = quality_chart(report)
     by = "price" if priced_quality(report) else "speed"

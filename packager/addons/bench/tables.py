@@ -32,6 +32,7 @@ CHUNKS = "inter_chunk_latency"
 LATENCY = "request_latency"
 OUTPUT = "output_token_throughput"
 TEXTS = "text_throughput"
+SAMPLES_OF_P99 = 100
 OUTPUT_USER = "output_token_throughput_per_user"
 
 _Value = Callable[[BenchLoad], float | None]
@@ -58,6 +59,15 @@ def price_of(load: BenchLoad) -> float | None:
     """Return the price of a million of the tokens that a load is paid for."""
     prices = load.prices
     return None if prices is None else prices.output if way_of(load) == "out" else prices.input
+
+
+def percentile(load: BenchLoad, tag: str, rank: int) -> float | None:
+    """Return a percentile; None where too few were measured for one to be above, or below, it."""
+    metric = load.metrics.get(tag)
+    count = metric.count if metric else None
+    if count is not None and count * min(rank, 100 - rank) < 100:
+        return None
+    return value(load, tag, f"p{rank}")
 
 
 def failed(load: BenchLoad) -> int:
@@ -145,11 +155,11 @@ def latency_table(report: BenchReport) -> Table:
     """Return the rows of the section Latency."""
     columns: tuple[tuple[str, _Value], ...] = (
         ("first token p50, ms", lambda load: value(load, TTFT, "p50")),
-        ("first token p99, ms", lambda load: value(load, TTFT, "p99")),
+        ("first token p99, ms", lambda load: percentile(load, TTFT, 99)),
         ("inter-token p50, ms", lambda load: value(load, TPOT, "p50")),
-        ("inter-token p99, ms", lambda load: value(load, TPOT, "p99")),
+        ("inter-token p99, ms", lambda load: percentile(load, TPOT, 99)),
         ("client latency p50, ms", lambda load: value(load, LATENCY, "p50")),
-        ("client latency p99, ms", lambda load: value(load, LATENCY, "p99")),
+        ("client latency p99, ms", lambda load: percentile(load, LATENCY, 99)),
         ("input tokens/s", _input_rate),
         ("output tokens/s", lambda load: value(load, OUTPUT)),
         ("invocations", lambda load: load.requests),

@@ -8,6 +8,7 @@ from packager.addons.bench.names import load_name, load_words, short_names
 from packager.addons.bench.tables import (
     latency_table,
     numbers,
+    percentile,
     price_table,
     speculation_table,
     throughput_table,
@@ -84,6 +85,18 @@ def test_the_table_of_drafts_counts_how_many_times_as_fast() -> None:
 
 def test_what_was_not_measured_is_a_dash_and_what_failed_is_counted() -> None:
     assert latency_table(failed()).rows[0].cells == ("bf16", "1", *["–"] * 8, "32", "32", "0", "0")
+
+
+@pytest.mark.parametrize(
+    ("count", "rank", "found"), [(99, 99, None), (100, 99, 7.0), (9, 10, None), (None, 99, 7.0)]
+)
+def test_a_percentile_needs_an_answer_beyond_it(
+    count: int | None, rank: int, found: float | None
+) -> None:
+    metric = Metric(unit="ms", avg=7.0, p10=7.0, p99=7.0, count=count)
+    load = BenchLoad(requests=9, answered=9, seconds=4.0, metrics={"request_latency": metric})
+
+    assert percentile(load, "request_latency", rank) == found
 
 
 def test_a_column_is_called_by_what_its_loads_are() -> None:
