@@ -51,7 +51,7 @@ def test_pages_name_requirements_as_the_project_states_them() -> None:
 
     asked = {(name, one) for name, text in pages.items() for one in ASKED.findall(text)}
     assert {one for one in asked if one[1] not in stated} == set()
-    rows = re.findall(r"^\| `(\w+)` \| `pip install (.+?)`", pages["docs/first-build.md"], re.M)
+    rows = re.findall(r"^\| `(\w+)` \| `pip install (.+?)`", pages["docs/install.md"], re.M)
     table = {name: re.findall("'(.+?)'", words) for name, words in rows}
     apart = {"test", "docs", "lint", "serve"}  # of developers, and an earlier name
     assert table == {x: extras[x] for x in extras if extras[x] and x not in apart}
