@@ -44,7 +44,7 @@ from packager.images.compression import not_for_engines
 from packager.images.docker_engine import connect_engine, engine_reason
 from packager.images.oci import diff_ids_of
 from packager.images.registry.origins import is_loopback
-from packager.images.registry.reference import parse_reference
+from packager.images.registry.reference import parse_reference, refuse_digest
 from packager.images.registry.serve import EmbeddedRegistry
 
 _NOT_OURS = "update the Docker Engine, or write an oci: or registry output"
@@ -64,11 +64,7 @@ class DockerSink(ImageSink):
     ) -> None:
         written = target.rest
         reference = parse_reference(written)
-        if reference.digest:
-            raise UsageError(
-                f"output {target.text!r} has a digest, which only the build can know",
-                hint="write it as docker:NAME:TAG",
-            )
+        refuse_digest(target.text, reference.digest, "docker:NAME:TAG")
         self.target = target.text
         self._name = written.removesuffix(f":{reference.tag}") if reference.tag else written
         self._tag = reference.tag or DEFAULT_TAG

@@ -1,8 +1,7 @@
 """Writing an OCI image layout directory: `oci:DIR[:TAG]`.
 
-Blobs are written beside their place and renamed into it, `index.json` comes
-last and at once: a reader never sees an incomplete image.  Other images in
-the directory stay; blobs that only the replaced image needed are removed.
+Blobs are written beside their place and renamed into it, `index.json` comes last and at once: a
+reader never sees an incomplete image.  Other images stay; blobs of the replaced one alone go.
 
 Where the file system can, a layer shares the model's bytes on the disk, and a
 blob that lies in another layout becomes a second name of the same file.
@@ -54,6 +53,7 @@ from packager.images.oci import (
     parse_object,
     sha256,
 )
+from packager.images.registry.reference import refuse_digest
 from packager.images.sharing import BLOCK, linkable, share_extents
 
 SPARSE_BASE = "dev.packager.sparse-base"  # from where to get the layers that are not here
@@ -79,11 +79,7 @@ class LayoutSink(ImageSink):
         self, target: LayoutTarget, *, sparse_base: bool = False, beside: Sequence[LayoutSink] = ()
     ) -> None:
         self.target = target.text
-        if target.digest:
-            raise UsageError(
-                f"output {target.text!r} has a digest, which only the build can know",
-                hint="write it as oci:DIR:TAG",
-            )
+        refuse_digest(target.text, target.digest, "oci:DIR:TAG")
         self.root, self.tag = target.directory, target.tag or DEFAULT_TAG
         if not _TAG.fullmatch(self.tag):
             raise UsageError(

@@ -75,6 +75,15 @@ def check_digest(text: str, digest: str) -> None:
         )
 
 
+def refuse_digest(text: str, digest: str | None, form: str) -> None:
+    """Refuse an output with a digest."""
+    if digest:
+        raise UsageError(
+            f"output {text!r} has a digest, which only the build can know",
+            hint=f"write {form}",
+        )
+
+
 def is_tag(text: str) -> bool:
     """Return whether `text` is a valid tag."""
     return _TAG.fullmatch(text) is not None

@@ -51,7 +51,7 @@ from packager.images.registry.failures import (
     file_systems_refused,
 )
 from packager.images.registry.reader import registry_blob
-from packager.images.registry.reference import DOCKER_HUB
+from packager.images.registry.reference import DOCKER_HUB, refuse_digest
 from packager.images.registry.tag_rules import is_immutable
 from packager.images.registry.upload import BlobUpload, put_blob
 from packager.images.remote_layers import RemoteLayerIndex, read_earlier
@@ -91,11 +91,8 @@ class RegistrySink(ImageSink):
         on_warning: Callable[[str], None] = ignore,
     ) -> None:
         reference = target.image
-        if reference.digest:
-            raise UsageError(
-                f"output {target.text!r} has a digest, which only the build can know",
-                hint=f"write {reference.name}:{reference.tag or 'TAG'}",
-            )
+        form = f"{reference.name}:{reference.tag or 'TAG'}"
+        refuse_digest(target.text, reference.digest, form)
         if reference.host == DOCKER_HUB and not target.text.startswith(DOCKER_HUB):
             raise UsageError(
                 f"output {target.text!r} names no registry",
