@@ -46,9 +46,7 @@ def varied_axes(texts: Sequence[str]) -> tuple[Axis, ...]:
                 hint="name an option of a request and one value: --vary quantize=awq "
                 "--vary quantize=none",
             )
-        option = field if field.startswith("-") else f"--{field}"
-        if field.replace("-", "_") == "engine_option":
-            option = "--engine-option"
+        option = field if field.startswith("-") else f"--{field.replace('_', '-')}"
         _refuse_unknown(option, where)
         pairs += _parse_words([option, value], where).items()
     refuse_fixed([name for name, _ in pairs], "--vary")
