@@ -10,8 +10,6 @@ from packager.core.reports.labels import thinned
 from packager.core.reports.report import Series
 
 # Steps of a decade for the grid, the coarsest that give enough lines.
-ROUND_STEPS = ((1,), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 7), tuple(n / 10 for n in range(10, 100, 2)))
-ENOUGH_TICKS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +37,23 @@ class ChartScale:
         return self.start + share * (self.end - self.start)
 
     def ticks(self) -> tuple[Tick, ...]:
-        """Return round values in the range: 1, 2, 5 of every decade, finer where these are few."""
+        """Return round values in the range: 1, 2, 5 of every decade, or even steps within one."""
         decades = range(math.floor(math.log10(self.least)), math.ceil(math.log10(self.most)) + 1)
-        inside: list[float] = []
-        for steps in ROUND_STEPS:
-            values = [step * 10.0**decade for decade in decades for step in steps]
-            inside = [value for value in values if self.least <= value <= self.most]
-            if len(inside) >= ENOUGH_TICKS:
-                break
+        steps = (1, 2, 5) if self.most / self.least < 1000 else (1,)
+        values = [step * 10.0**decade for decade in decades for step in steps]
+        inside = [value for value in values if self.least <= value <= self.most]
+        if self.most / self.least < 10:
+            inside = even_values(self.least, self.most)
         return tuple(Tick(round(self.at(value), 1), f"{value:,.6g}") for value in inside)
+
+
+def even_values(least: float, most: float) -> list[float]:
+    """Return four to eight round values in a range, at even distances."""
+    sizes = (digit * 10.0**power for power in range(-12, 13) for digit in (1, 2, 5))
+    step = next(size for size in sizes if (most - least) / size <= 7)
+    first = -int(-least // step)
+    values = (step * (first + more) for more in range(9))
+    return [value for value in values if value <= most + step * 1e-9]
 
 
 def text_chart(

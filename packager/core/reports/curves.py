@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from packager.core.reports.charts import ChartScale, Tick, apart, scale
+from packager.core.reports.charts import ChartScale, Tick, apart, even_values, scale
 from packager.core.reports.labels import FONT, LETTER, Box, Label, place_labels
 from packager.core.reports.report import Chart, Dot, Series
 
@@ -84,12 +84,7 @@ class Linear:
 
     def ticks(self) -> tuple[Tick, ...]:
         """Return four to eight round values in the range."""
-        span = self.most - self.least
-        steps = (digit * 10.0**power for power in range(-12, 13) for digit in (1, 2, 5))
-        step = next(step for step in steps if span / step <= 7)
-        first = -int(-self.least // step)
-        values = (step * (first + more) for more in range(9))
-        inside = [value for value in values if value <= self.most + step * 1e-9]
+        inside = even_values(self.least, self.most)
         return tuple(Tick(round(self.at(value), 1), f"{value:,.6g}") for value in inside)
 
 
