@@ -46,6 +46,7 @@ def check_arrived(who: str, plan: Plan) -> Iterator[Finding]:
     yield from _check_deprecated(who, plan, arrived)
     yield from _check_features(who, plan, arrived)
     yield from _check_targets(who, plan, arrived)
+    yield from _check_ours(who, plan)
     yield from _check_reader(who, plan, arrived)
     yield from _check_head(who, plan, arrived)
 
@@ -91,8 +92,7 @@ def _check_features(who: str, plan: Plan, arrived: CheckpointRequirements) -> It
         ]
         known = _when(container.engine_version, versions, "does")
         message = f"{who} {container.engine_version} does not load {row['what']}; {known}"
-        ours = plan.quantization is not None and not plan.quantization.existing
-        otherwise = OTHERWISE.get(name, "") if ours else ""
+        otherwise = OTHERWISE.get(name, "") if _is_ours(plan) else ""
         hint = _containers_hint(plan, arrived, otherwise or "take a checkpoint in another format")
         yield Finding("error", "engine-lacks-quantization", message, hint)
 
@@ -109,6 +109,24 @@ def _check_targets(who: str, plan: Plan, arrived: CheckpointRequirements) -> Ite
     )
     hint = "use --family vllm, or leave the weights as they are"
     yield Finding("error", "engine-lacks-quantization", message, hint)
+
+
+def _check_ours(who: str, plan: Plan) -> Iterator[Finding]:
+    """Refuse to quantize what the engine's class does not load in the form that we write."""
+    version, profile = plan.container.engine_version, plan.profile
+    for row in _rows(plan.container.engine, "ours"):
+        meant = profile.architecture in row["architectures"] and (
+            profile.experts or not row.get("experts")
+        )
+        if _is_ours(plan) and meant and _covers(row, version):
+            message = f"{who} {version} does not load what packager quantizes of "
+            hint = "use --family vllm, or leave the weights as they are"
+            message += f"{profile.architecture}: {row['why']}"
+            yield Finding("error", "engine-lacks-quantization", message, hint)
+
+
+def _is_ours(plan: Plan) -> bool:
+    return plan.quantization is not None and not plan.quantization.existing
 
 
 def _check_reader(who: str, plan: Plan, arrived: CheckpointRequirements) -> Iterator[Finding]:
@@ -130,7 +148,7 @@ def _check_reader(who: str, plan: Plan, arrived: CheckpointRequirements) -> Iter
 
 
 def _check_head(who: str, plan: Plan, arrived: CheckpointRequirements) -> Iterator[Finding]:
-    ours = plan.quantization is not None and not plan.quantization.existing
+    ours = _is_ours(plan)
     if not arrived.head or not (ours or _rows(plan.container.engine, "head")):
         return
     version = plan.container.engine_version

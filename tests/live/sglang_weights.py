@@ -89,6 +89,10 @@ class Finder:
             module.autotune = module.heuristics = lambda *_, **__: lambda own: own
             module.cdiv = lambda count, size: -(-count // size)
             module.next_power_of_2 = lambda count: 1 << (count - 1).bit_length()
+            target = types.SimpleNamespace(backend="cuda", arch=90, warp_size=32)
+            active = types.SimpleNamespace(get_current_target=lambda: target)
+            module.runtime = Empty("triton.runtime")
+            module.runtime.driver = types.SimpleNamespace(active=active)
 
 
 def pretend() -> None:
@@ -104,6 +108,7 @@ def pretend() -> None:
 
     torch.compile = lambda model=None, *_, **__: model or (lambda own: own)
     torch.cuda.Stream = torch.cuda.Event = Idle
+    torch.cuda.set_device = lambda _: None
     sys.meta_path.append(Finder())  # type: ignore[arg-type]
     torch.set_default_dtype(torch.bfloat16)
     torch.set_default_device("cpu")

@@ -21,11 +21,16 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from packager.catalog.containers import find_container
+from packager.engines.config_keys import check_config_keys
+from packager.models.local import LocalSource
+from packager.models.reference import parse_model_reference
 from tests.live.checkpoints import read_tensors, rename_tensors
 from tests.live.planned_cases import planned_parameters
 from tests.live.tool_programs import documents_in, run_program
@@ -66,6 +71,10 @@ LOADED = [
 SGLANG = [
     f"{model} {asked}" for asked, models in CORPUS["sglang"]["loaded"].items() for model in models
 ]
+
+# config.json with keys that publishers wrote, by the model that transformers saves without them
+PUBLISHED: dict[str, dict[str, Any]] = CORPUS["sglang"]["keys"]
+DRAFTING = "model.layers.2."  # the layer for drafting, which another class loads
 
 Told = Mapping[str, Any]
 
@@ -230,14 +239,37 @@ def test_vllm_fills_every_parameter_of_an_architecture_and_reads_every_tensor(
         assert found[what] or what not in row
 
 
+def source_of(architectures: Mapping[str, Path], model: str) -> Path:
+    return architectures[f"{model} fp8"].parents[2] / "models" / model
+
+
+@pytest.fixture(scope="module")
+def published(
+    architectures: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Mapping[str, Path]:
+    """Write keys into config.json that transformers left out, of plain checkpoints."""
+    root = tmp_path_factory.mktemp("published")
+    for model, keys in PUBLISHED.items():
+        shutil.copytree(source_of(architectures, model), root / model)
+        config = json.loads((root / model / "config.json").read_text())
+        for key, value in keys.items():
+            *above, last = key.split(".")
+            functools.reduce(dict.__getitem__, above, config)[last] = value
+        (root / model / "config.json").write_text(json.dumps(config))
+    return {model: root / model for model in PUBLISHED}
+
+
 @pytest.fixture(scope="module")
 def by_sglang(
     architectures: Mapping[str, Path],
+    published: Mapping[str, Path],
     sites: Mapping[str, str],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Mapping[str, Told]:
     """Load the same checkpoints by SGLang's classes."""
     asked = {name: architectures[name] for name in (*SGLANG, *CORPUS["sglang"]["refused"])}
+    asked |= {f"{model} saved": source_of(architectures, model) for model in PUBLISHED}
+    asked |= published
     return loaded_by_vllm(
         sglang_site(),
         "cuda",
@@ -260,3 +292,27 @@ def test_sglang_fills_every_parameter_and_reads_every_tensor(
 @pytest.mark.parametrize("name", CORPUS["sglang"]["refused"])
 def test_sglang_refuses_what_it_has_no_place_for(by_sglang: Mapping[str, Told], name: str) -> None:
     assert CORPUS["sglang"]["refused"][name] in by_sglang[name]["refused"]
+
+
+@pytest.mark.parametrize("model", PUBLISHED)
+def test_plans_ask_for_the_keys_without_which_sglang_loads_no_whole_model(
+    by_sglang: Mapping[str, Told],
+    architectures: Mapping[str, Path],
+    published: Mapping[str, Path],
+    model: str,
+) -> None:
+    def faults(found: Told) -> list[str]:
+        if "refused" in found:
+            return [found["refused"]]
+        parts = (*found["unfilled"], *found["unread"])
+        return [name for name in parts if not name.startswith(DRAFTING)]
+
+    def asked_of(place: Path) -> list[Any]:
+        files = LocalSource().facts(parse_model_reference(str(place)))
+        container = replace(find_container("sglang", "nvidia"), engine_version="0.5.23")
+        return [*check_config_keys(container, files, {})]
+
+    assert faults(by_sglang[f"{model} saved"])
+    assert asked_of(source_of(architectures, model))
+    assert faults(by_sglang[model]) == []
+    assert asked_of(published[model]) == []

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from packager.core.facts import Facts
 from packager.core.findings import FILES_LEFT_OUT, Finding
 from packager.core.model import ModelFiles
 from packager.core.request import BuildRequest
 from packager.core.tokenizer_files import TEKKEN, TOKENIZERS
 from packager.core.traits import EngineTraits
 from packager.core.units import counted
+from packager.engines.config_keys import check_config_keys
+from packager.engines.effects import engine_named
 from packager.engines.request_options import spelled
 
 FORMAT_UNREAD = "format-unread"
 _SAME = "get 'config.json' and 'model-*.safetensors' of the same repository"
+
+
+def check_files(facts: Facts) -> Iterator[Finding]:
+    """Check what is left out, and what the engine's version reads of the rest."""
+    model, container = facts.model, facts.container
+    yield from check_left_out(model)
+    yield from check_files_read(model, container.traits, facts.request)
+    options = engine_named(container, facts.request.engine_options)
+    yield from check_config_keys(container, model, options)
 
 
 def check_left_out(model: ModelFiles) -> Iterator[Finding]:

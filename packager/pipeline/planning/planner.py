@@ -62,7 +62,7 @@ from packager.pipeline.planning.adapters import (
 )
 from packager.pipeline.planning.fit import PlanFit, Room, notes_of
 from packager.pipeline.planning.layout import lay_out
-from packager.pipeline.planning.model_files import check_files_read, check_left_out, format_options
+from packager.pipeline.planning.model_files import check_files, format_options
 from packager.pipeline.planning.option_effects import (
     check_length,
     derive_limit,
@@ -257,7 +257,7 @@ def _choose(
     findings += [*check_prefill(shape), *check_pictures(facts)]
     findings += check_utilization(request.gpu_memory_utilization, instance)
     findings += check_entries(facts.model, request.quantize_ignore)
-    findings += [*check_left_out(facts.model), *check_files_read(facts.model, traits, request)]
+    findings += check_files(facts)
     loaded_dtype, of_dtype = choose_dtype(profile, instance, request.dtype)
     compiler = services.compilers.get(request.compile or "")
     quantized = choose_schemes(facts, profile, services.quantizer, compiler)

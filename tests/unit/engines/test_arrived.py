@@ -306,6 +306,23 @@ def test_schemes_for_kinds_of_modules_are_asked_of_the_class_that_has_the_model(
     assert [one.code for one in check_arrived("Engine", plan)] == [LACKS] * expected
 
 
+@cases("ours", architecture="Mistral3ForConditionalGeneration", experts=0, ours=True)
+def test_what_a_class_does_not_load_as_we_write_it_is_refused(
+    family: str, architecture: str, experts: int, ours: bool, expected: bool
+) -> None:
+    plan = plan_for(family)
+    plan = replace(
+        plan,
+        profile=replace(plan.profile, architecture=architecture, experts=experts),
+        arrived=written_demands(WRITTEN),
+        quantization=replace(WRITTEN, existing=not ours),
+    )
+
+    found = [one for one in check_arrived("Engine", plan) if "packager quantizes" in one.message]
+
+    assert [one.code for one in found] == [LACKS] * expected
+
+
 def test_zero_points_of_experts_that_arrive_are_seen_in_the_headers() -> None:
     stated = {"quant_method": "compressed-tensors", "config_groups": {}}
     names = ("experts.0.up_proj.weight_zero_point", "q_proj.weight_zero_point")

@@ -33,8 +33,11 @@ from tests.support.shapes import plain
 LAUNCHED = sorted((DATA / "check").glob("launched-*.jsonl"))
 LAUNCHED_WITH = ("meta-llama/Meta-Llama-3.1-8B", "ml.p5.48xlarge")
 FILES = sorted((DATA / "check").glob("verdicts-*.jsonl"))
-# Memory and weights decide these: neither is there.
-NOT_THERE = {"does-not-fit", "draft-mtp-missing", "draft-mtp-none"}
+# Memory, weights, classes of models and keys that plans do not read decide these: none is there.
+NOT_THERE = {
+    *("does-not-fit", "draft-mtp-missing", "draft-mtp-none"),
+    *("config-keys", "engine-lacks-architecture"),
+}
 # What layers and kernels decide, of a row where they could not be asked (`open`).
 OF_LAYERS = {"tp-not-allowed", "kv-dtype-unsupported", "dtype-unsupported", "attention-unsupported"}
 LEAST = 0.99
