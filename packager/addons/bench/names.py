@@ -60,4 +60,5 @@ def _shared_start(names: Sequence[str]) -> int:
     same = itertools.takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False))
     shared = "".join(letters[0] for letters in same)
     start = max((found.end() for found in _SEPARATOR.finditer(shared)), default=0)
-    return start if all(len(name) > start for name in names) else 0
+    # A number alone names nothing: `shop:1` beside `shop:int8` stays.
+    return start if all(name[start:].strip("0123456789.") for name in names) else 0
