@@ -8,7 +8,7 @@ engine's default.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -60,6 +60,7 @@ ABOUT = {
 
 
 # Of fields that a file leaves open the engine's own default counts, not what packager takes.
+ENOUGH_BYTES = 1 << 50  # of one device, for any model
 OPEN = (*DEGREES, "ep", "dtype", "kv_dtype")
 
 
@@ -97,13 +98,12 @@ def plan_remarks(
         machine = replace(machine, instance=replace(machine.instance, devices=count))
     profile, _ = make_profile(machine.model)
     options = [*_options(demand, container)]
-    try:
-        _plan(demand, container, machine, profile, options, server.variables)
-    except PlanRejected as rejected:
+    refused = _refused(demand, container, machine, profile, options, server.variables)
+    if refused:
         is_open = any(UNCOUNTED.fullmatch(name) for name in demand.settings) or (
             not profile.quantization and any(QUANTIZES.fullmatch(name) for name in demand.settings)
         )
-        for finding in errors_in(rejected.findings):
+        for finding in refused:
             field = ABOUT.get(finding.code.partition("-")[0], "")
             follows = field in OPEN and demand.value(field) is None  # from what packager chose
             lacks = finding.data.get(LACKS) == MEMORY
@@ -128,6 +128,30 @@ def _options(demand: Demand, container: ContainerFacts) -> Iterator[_Option]:
 
 def _named(options: Iterable[_Option]) -> dict[str, str]:
     return {one.own: one.value for one in options}
+
+
+def _refused(
+    demand: Demand,
+    container: ContainerFacts,
+    machine: CheckedMachine,
+    profile: ModelProfile,
+    options: Sequence[_Option],
+    environment: Mapping[str, str],
+) -> list[Finding]:
+    """Return the planner's errors; behind one about memory, also those of a device with enough."""
+    found: list[Finding] = []
+    device = f"{machine.instance.device_name} with more memory"
+    roomy = replace(machine.instance, device_bytes=ENOUGH_BYTES, device_name=device)
+    for instance in (machine.instance, roomy):
+        try:
+            held = replace(machine, instance=instance)
+            _plan(demand, container, held, profile, options, environment)
+        except PlanRejected as rejected:
+            seen = {one.code for one in found}
+            found += [one for one in errors_in(rejected.findings) if one.code not in seen]
+        if not any(one.data.get(LACKS) == MEMORY for one in found):
+            break
+    return found
 
 
 def _plan(
