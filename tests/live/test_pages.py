@@ -122,7 +122,7 @@ def test_a_table_is_sorted_and_filtered(browser: Browser, page_of: Callable[[str
     shown = browser.find(".filters output").text
     assert set(column(2)) == {"1 x L4"}
     assert all(float(text) <= 2 for text in column(3))
-    assert re.fullmatch(r"[3-9] of 125 rows", shown)
+    assert re.fullmatch(r"[3-9] of 167 rows", shown)
 
 
 def test_a_page_without_script_has_everything_and_no_dead_button(
@@ -134,6 +134,6 @@ def test_a_page_without_script_has_everything_and_no_dead_button(
                 page_of(RANKING), "section[aria-labelledby=instances] tbody tr"
             )
         )
-        == 125
+        == 167
     )
     assert browser.find(".choice code").is_displayed()

@@ -99,7 +99,10 @@ def cost_chart(report: BenchReport) -> Chart | None:
 
 
 def spread_chart(report: BenchReport) -> Chart | None:
-    """Draw which share of answers took how long, of each variant where it gives most tokens."""
+    """Draw which share of answers took how long, of each variant where it gives most tokens.
+
+    None without figures, and of more lines than can be told apart.
+    """
     series = []
     for key, load in _busiest(report):
         dots = tuple(
@@ -113,7 +116,7 @@ def spread_chart(report: BenchReport) -> Chart | None:
         )
         if len(dots) > 2:
             series.append(Series(number=key.number, name=key.short, dots=dots))
-    if not series:
+    if not 0 < len(series) <= _MOST_NAMES:
         return None
     return Chart(
         series=tuple(series),
@@ -134,7 +137,7 @@ def spread_chart(report: BenchReport) -> Chart | None:
 
 
 def rounds_chart(report: BenchReport) -> Chart | None:
-    """Draw tokens/s round by round; None of one round."""
+    """Draw tokens/s round by round; None of one round, and of too many lines."""
     series = []
     for key, load in _busiest(report):
         rates = [one.output_token_throughput for one in load.rounds]
@@ -145,7 +148,7 @@ def rounds_chart(report: BenchReport) -> Chart | None:
         )
         if len(dots) > 1:
             series.append(Series(number=key.number, name=key.short, dots=dots))
-    if not series:
+    if not 0 < len(series) <= _MOST_NAMES:
         return None
     longest = max(len(one.dots) for one in series)
     return Chart(
