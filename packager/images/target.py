@@ -190,6 +190,11 @@ def _refuse_misspelt(text: str, schemes: Collection[str]) -> None:
         raise UsageError(
             f"{text!r} is a directory of this machine", hint=f"did you mean '{LAYOUT}:{text}'?"
         )
+    if _is_file(Path(text, "config.json")):
+        raise UsageError(
+            f"{text!r} is the directory of a model, not an image",
+            hint=f"`packager plan {text}` plans it, `packager build {text}` makes an image",
+        )
     if _is_file(Path(text)):
         raise UsageError(
             f"{text!r} is a file of this machine, not an image",
