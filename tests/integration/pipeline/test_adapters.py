@@ -56,11 +56,12 @@ def test_an_adapter_is_pushed_alone_and_mounted_by_its_digest(
     packager: Packager, registry: str, tmp_path: Path
 ) -> None:
     need("skopeo")
-    images = {"served": {"seed": 1}, "next": {"seed": 2}, "wide": {"seed": 3, "r": 16}}
-    for name, config in images.items():
+    configs = {"served": {}, "next": {"seed": 2}, "wide": {"r": 16}, "other": {"seed": 4}}
+    models = {"other": shutil.copytree(TINY, tmp_path / "other-llama")}
+    for name, config in configs.items():
         adapter = write_adapter(tmp_path / name, **config)  # type: ignore[arg-type]
         given = ("--adapter", f"sql={adapter}", "--output", f"oci:{tmp_path}/{name}.oci")
-        build(packager, tmp_path, *given)
+        build(packager, tmp_path, *given, "--model", str(models.get(name, TINY)))
     place = f"{registry}/tiny/mounted"
     ran(packager, "push", f"oci:{tmp_path}/served.oci", f"{place}:1", "--quiet")
 
@@ -70,7 +71,7 @@ def test_an_adapter_is_pushed_alone_and_mounted_by_its_digest(
         found: dict[str, Any] = json.loads(done.out)
         return found
 
-    pushed, _ = push("next"), push("wide")
+    pushed, *_ = map(push, ("next", "wide", "other"))
 
     size = sum(file.stat().st_size for file in (tmp_path / "next").iterdir())
     assert [one["role"] for one in pushed["layers"]] == ["adapter"]
@@ -103,6 +104,7 @@ def test_an_adapter_is_pushed_alone_and_mounted_by_its_digest(
     refused = {
         f"sql={place}:wide": "has rank 16; the largest of the image has 8",
         f"sql={place}:1": "is no image of an adapter",
+        f"sql={place}:other": "made for another base than the image has",
         f"chat={place}:next": "the image serves no adapter 'chat'",
         "sql=claim:models": "is not a directory of a claim",
     }
