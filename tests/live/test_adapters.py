@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from tests.conftest import OWN_PLACES
-from tests.live.building import build, ran
-from tests.live.processors import caps
-from tests.live.servers import SMALL_MODEL, ask, served
+from tests.live.building import build, ran, told
+from tests.live.processors import cap_words, caps, need_true_flags
+from tests.live.servers import SMALL_MODEL, ask, served, small_model_words
 from tests.support.adapters import read_adapter, tiny_modules, write_adapter
 from tests.support.commandline import TINY, packager_in
 from tests.support.tiny_forward import log_odds, weights_of
@@ -173,3 +173,39 @@ def test_a_load_is_measured_adapter_by_adapter(adapted: Adapted, tmp_path: Path)
     )
     assert max(found["adapters"], key=lambda one: one["requests"])["name"] == "one"
     assert not any("is not shown" in note for note in found["notes"])
+
+
+def test_two_adapters_are_asked_the_same_questions(adapted: Adapted, tmp_path: Path) -> None:
+    asked = {"messages": [{"role": "user", "content": PROMPT}], "max_tokens": 4, "temperature": 0}
+    rows = []
+    for name in ("one", "two"):
+        said = adapted.ask("/v1/chat/completions", {"model": name, **asked})["choices"][0]
+        rows.append({"messages": asked["messages"], "answer": said["message"]["content"]})
+    (tmp_path / "tasks.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    words = ("--base", adapted.url, "--base-adapter", "one", "--candidate", adapted.url,
+             "--adapter", "two", "--tasks", "tasks.jsonl", "--task-tokens", "4")  # fmt: skip
+
+    found = told(packager_in(tmp_path), "evaluate", *words)
+
+    assert [found[name] for name in ("questions", "lost", "gained", "changed")] == [2, 1, 1, 2]
+    assert found["base"]["right"] == found["candidate"]["right"] == 1
+
+
+def test_a_tune_measures_slots_of_adapters(engine: str, serving_base: str, tmp_path: Path) -> None:
+    need_true_flags()  # `packager tune` mounts no files into its servers
+    adapters = write_three(tmp_path / "all")
+    found = told(
+        packager_in(tmp_path, timeout_s=1200),
+        *("tune", "--model", str(TINY), "--instance", "local", "--base", serving_base),
+        *("--goal", "throughput", "--adapters", "all", "--only", "--try", "--max-adapters 1"),
+        *("--workload", "8:4", "--concurrency", "2", "--requests", "12", "--rounds", "2"),
+        *("--figures", "figures.json", *small_model_words(), *cap_words(), "--quiet"),
+    )
+
+    assert {one["name"]: one["rounds"] for one in found["candidates"]} == {
+        "as requested": 2,
+        "--max-adapters 1": 2,
+    }
+    for variant in json.loads((tmp_path / "figures.json").read_text())["variants"]:
+        (load,) = variant["loads"]
+        assert {one["name"] for one in load["adapters"] if one["answered"]} == {*adapters}
