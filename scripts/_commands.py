@@ -55,15 +55,15 @@ def default_of(option: click.Option, command: click.Command) -> str:
 
 def meaning(option: click.Option) -> str:
     """Return what help says, with the limits of a number and whether it may come again."""
-    told = [option.help or ""]
+    sentences = [option.help or ""]
     kind = option.type
     if isinstance(kind, click.IntRange | click.FloatRange):
-        told.append(limits_of(kind))
+        sentences.append(limits_of(kind))
     if option.required:
-        told.append("Required.")
-    if option.multiple and "epeatable" not in told[0]:
-        told.append("Repeatable.")
-    return " ".join(filter(None, told))
+        sentences.append("Required.")
+    if option.multiple and "epeatable" not in sentences[0]:
+        sentences.append("Repeatable.")
+    return " ".join(filter(None, sentences))
 
 
 def number(value: float) -> str:

@@ -91,8 +91,8 @@ def _date() -> str:
 
 def _summary(name: str, command: click.Command) -> str:
     rows = getattr(app, "table", {})
-    told = rows[name][1] if name in rows else command.get_short_help_str(200)
-    return str(told).removesuffix(".")
+    summary = rows[name][1] if name in rows else command.get_short_help_str(200)
+    return str(summary).removesuffix(".")
 
 
 def _usage(path: str, command: click.Command) -> Iterator[str]:
@@ -115,10 +115,10 @@ def _sections() -> Iterator[str]:
 def _options(command: click.Command) -> Iterator[str]:
     for one in command.params:
         if isinstance(one, click.Option) and not one.hidden:
-            told = meaning(one)
+            text = meaning(one)
             if default := default_of(one, command):
-                told += f" Default: {default.strip('`')}."
-            yield from (".TP", f".B {roff(spelled(one).strip('`'))}", roff(told))
+                text += f" Default: {default.strip('`')}."
+            yield from (".TP", f".B {roff(spelled(one).strip('`'))}", roff(text))
 
 
 def _examples(command: click.Command, heading: str) -> Iterator[str]:
@@ -143,8 +143,8 @@ def _kept(paragraph: str) -> Iterator[str]:
 
 
 def _statuses(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
-    for code, told in rows:
-        yield from (".TP", f".B {code}", roff(told))
+    for code, text in rows:
+        yield from (".TP", f".B {code}", roff(text))
 
 
 def _see_also(command: click.Command) -> Iterator[str]:

@@ -91,8 +91,8 @@ def record_calls(journal: Journal, images: dict[str, str]) -> None:
         try:
             answer = send(client, operation, parameters)
         except Exception as error:
-            told = getattr(error, "response", None) or {}
-            code = told.get("Error", {}).get("Code", type(error).__name__)
+            response = getattr(error, "response", None) or {}
+            code = response.get("Error", {}).get("Code", type(error).__name__)
             journal.ask(service, operation, parameters, f"{code}: {error}"[:TOLD])
             raise
         journal.ask(service, operation, parameters, "")
@@ -235,8 +235,8 @@ def main(plan_path: str, out: str) -> None:
         run_cells(plan, journal)
     finally:
         rows = ("asked", "left_out", "commands", "cells")
-        told = {name: getattr(journal, name) for name in rows}
-        Path(out).write_text(json.dumps(told, default=str), encoding="utf-8")
+        document = {name: getattr(journal, name) for name in rows}
+        Path(out).write_text(json.dumps(document, default=str), encoding="utf-8")
         sys.stdout.flush()
         os._exit(0)  # threads of SDKs may outlive the cells
 

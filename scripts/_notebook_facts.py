@@ -42,7 +42,7 @@ def filled(text: str, fill: Mapping[str, str]) -> str:
     return text
 
 
-def facts_of(told: Mapping[str, Any]) -> dict[str, Any]:
+def facts_of(journal: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is kept of a run."""
     names: dict[str, str] = {}
     asked = [
@@ -51,12 +51,12 @@ def facts_of(told: Mapping[str, Any]) -> dict[str, Any]:
             "parameters": scrubbed(call["parameters"], names),
             "answer": settled(call["answer"], names),
         }
-        for call in told["asked"]
+        for call in journal["asked"]
         if call["service"] != "s3" or call["operation"] in ("CreateBucket", "GetObject")
     ]
     failed = [
         {"cell": cell["cell"], "error": settled(cell["error"], names)}
-        for cell in told["cells"]
+        for cell in journal["cells"]
         if "error" in cell
     ]
     kept = [
@@ -64,8 +64,8 @@ def facts_of(told: Mapping[str, Any]) -> dict[str, Any]:
         for one in without_repeats(asked)
     ]
     return {
-        "cells": len(told["cells"]),
-        "installs": sum("installs" in cell for cell in told["cells"]),
+        "cells": len(journal["cells"]),
+        "installs": sum("installs" in cell for cell in journal["cells"]),
         "failed": failed,
         "asked": kept,
     }

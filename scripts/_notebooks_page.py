@@ -55,8 +55,8 @@ def _row(row: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[str, ...]:
     sdk = {"v2": "2", "v3": "3", "boto3": "boto3"}[row["sdk"]]
     services = {call["service"] for call in found["asked"]}
     counts = (found["cells"], found["installs"], len(found["failed"]), len(found["asked"]))
-    told = f" of {', '.join(sorted(services))}" if services else ""
-    return (_link(row), sdk, *map(str, counts[:3]), f"{counts[3]}{told}")
+    names = f" of {', '.join(sorted(services))}" if services else ""
+    return (_link(row), sdk, *map(str, counts[:3]), f"{counts[3]}{names}")
 
 
 def _failures(row: Mapping[str, Any], found: Mapping[str, Any]) -> Iterable[tuple[str, ...]]:

@@ -106,11 +106,11 @@ def runs_on(
 ) -> bool:
     """Ask the method of a class, or of the nearest base that has one; True where it cannot tell."""
     for one in _line(name, classes):
-        if (told := _method(classes[one])) is not None:
+        if (stated := _method(classes[one])) is not None:
             if one == "FallbackExperts":  # both of its kernels
                 both = _both(name, classes)
                 return all(runs_on(each, classes, functions, device) for each in both)
-            return _call(told, functions, device)
+            return _call(stated, functions, device)
     return True
 
 

@@ -79,10 +79,10 @@ def s3_client_of(make: Callable[..., Any]) -> Any:
     payer = os.environ.get(REQUEST_PAYER, "")
 
     def adapt(params: dict[str, Any], model: Any, **_: Any) -> dict[str, Any]:
-        told = _without_checksums(params) if client in _WITHOUT else dict(params)
+        adapted = _without_checksums(params) if client in _WITHOUT else dict(params)
         if payer and "RequestPayer" in model.input_shape.members:
-            told.setdefault("RequestPayer", payer)
-        return told
+            adapted.setdefault("RequestPayer", payer)
+        return adapted
 
     client.meta.events.register("provide-client-params.s3", adapt)
     if few:
@@ -101,8 +101,8 @@ def call_s3(client: Any, operation: str, **request: Any) -> Any:
     try:
         return getattr(client, operation)(**request)
     except ClientError as error:
-        told = str(error.response.get("Error", {}).get("Message", ""))
-        if knew or not _OF_CHECKSUMS.search(told[:_LONGEST_TOLD]):
+        message = str(error.response.get("Error", {}).get("Message", ""))
+        if knew or not _OF_CHECKSUMS.search(message[:_LONGEST_TOLD]):
             raise
     _WITHOUT.add(client)
     client.meta.config.response_checksum_validation = "when_required"

@@ -100,7 +100,7 @@ class S3Lease:
     ) -> _Ours | None:
         ours = _Ours(f"{self._prefix}leases/{address.key}.json", secrets.token_hex(16), 0, "")
         until = time.monotonic() + wait_s
-        last, since, told = "", time.monotonic(), False
+        last, since, is_announced = "", time.monotonic(), False
         while True:
             seen = self._look(ours.key)
             now = time.monotonic()
@@ -110,9 +110,9 @@ class S3Lease:
                 continue
             if seen.etag != last:
                 last, since = seen.etag, now
-            if not told:
+            if not is_announced:
                 on_wait(seen.holder)
-                told = True
+                is_announced = True
             if is_published() or now > until:
                 return None
             time.sleep(self._poll_s)

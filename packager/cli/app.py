@@ -263,13 +263,13 @@ def run(arguments: list[str]) -> int:
     except SystemExit:
         return 0  # click's answer to a broken pipe: the reader of our output closed it
     except Exception as error:
-        told = explain_unforeseen(error)
-        if told.exit_code == PackagerError.exit_code and os.environ.get("PACKAGER_DEBUG"):
+        refusal = explain_unforeseen(error)
+        if refusal.exit_code == PackagerError.exit_code and os.environ.get("PACKAGER_DEBUG"):
             import traceback
 
             note_log(traceback.format_exc())
-        _explain(told, as_json=as_json)
-        return told.exit_code
+        _explain(refusal, as_json=as_json)
+        return refusal.exit_code
 
 
 def _explain(error: PackagerError, *, as_json: bool) -> None:

@@ -246,13 +246,13 @@ class _Rows:
         bar = min(_LONGEST_BAR, room - 2)
         drawn = "  " + self.look.bar(share, bar) if bar >= _SHORTEST_BAR else ""
         room -= bar + 2 if drawn else 0
-        told = ""
+        note = ""
         if detail and room >= _LEAST_DETAIL:
             said = self.look.text(_DIGEST.sub("", detail))
-            told = "  " + fitted(said, room - 2, self.look.ellipsis)
+            note = "  " + fitted(said, room - 2, self.look.ellipsis)
         state = "" if seconds is None else "running"
         head = self._head(state, seconds)
-        return head + self.look.paint(shown, state) + drawn + numbers + self.look.paint(told, "dim")
+        return head + self.look.paint(shown, state) + drawn + numbers + self.look.paint(note, "dim")
 
     def _name(self, name: str, room: int, *, alone: bool) -> str:
         shown = fitted(self.look.text(name), max(0, room), self.look.ellipsis)

@@ -124,16 +124,16 @@ class JsonLines:
 
     def show(self, news: Sequence[Dated], now: Snapshot) -> None:
         """Write what is new, then the state of the layers under way and of all of them."""
-        told = set()
+        shown = set()
         for at, item in news:
             self._say(_news_event(item), at)
             if isinstance(item, LayerNow):
-                told.add(item.layer)
+                shown.add(item.layer)
         for step in now.steps:
             if step.seconds >= JSON_EVERY_S:
                 self._say(_running_event(step), now.elapsed_s)
         for layer in now.active:
-            if layer.layer not in told:
+            if layer.layer not in shown:
                 self._say(_layer_event(layer), now.elapsed_s)
         total = _total_event(now)
         if now.layers and total != self._total:

@@ -91,7 +91,7 @@ def harmless(on_event: EventSink) -> EventSink:
     return tell
 
 
-def ignore(*told: object) -> None:
+def ignore(*values: object) -> None:
     """No-op receiver of events or anything else that is reported."""
 
 

@@ -393,8 +393,8 @@ class InvalidFields(UsageError):
         faults = all_faults(error, where)
         names = [name for name in BuildRequest.model_fields if name in _names(error)]
         self.names = frozenset(names)
-        told = [f"{name}: {BuildRequest.model_fields[name].description}" for name in names]
-        super().__init__("; ".join(faults), hint="; ".join(told) or f"correct {where}")
+        descriptions = [f"{name}: {BuildRequest.model_fields[name].description}" for name in names]
+        super().__init__("; ".join(faults), hint="; ".join(descriptions) or f"correct {where}")
 
 
 def refuse_unknown(fields: Iterable[str], where: str = "the request") -> None:

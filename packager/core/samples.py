@@ -27,20 +27,20 @@ class Message:
     def row(self) -> dict[str, str]:
         """The turn as workers read it; what is empty is left out, but for the content."""
         named = {name: getattr(self, name) for name in _OPTIONAL}
-        told = {name: value for name, value in named.items() if value}
-        return {"role": self.role, "content": self.content, **told}
+        fields = {name: value for name, value in named.items() if value}
+        return {"role": self.role, "content": self.content, **fields}
 
     def request(self) -> dict[str, Any]:
         """The turn as OpenAI's requests have it: arguments are JSON texts there."""
-        told: dict[str, Any] = self.row()
+        message: dict[str, Any] = self.row()
         if self.tool_calls:
             calls = json.loads(self.tool_calls)
-            told["tool_calls"] = [
+            message["tool_calls"] = [
                 {**call, "function": {**call["function"], "arguments": json.dumps(arguments)}}
                 for call in calls
                 for arguments in (call["function"]["arguments"],)
             ]
-        return told
+        return message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +75,8 @@ class Sample:
         """
         if self.messages:
             row: dict[str, Any] = {"messages": [turn.row() for turn in self.messages]}
-            told = {"tools": self.tools, "template": self.template}
-            return {**row, **{name: value for name, value in told.items() if value}}
+            more = {"tools": self.tools, "template": self.template}
+            return {**row, **{name: value for name, value in more.items() if value}}
         if self.text is not None:
             return {"text": self.text}
         row = {"prompt": self.prompt}

@@ -162,8 +162,8 @@ class Demands:
         if self.min_acceptance_length is not None:
             length = report.acceptance.length if report.acceptance else None
             if length is None or length < self.min_acceptance_length:
-                told = _shown(length)
-                yield f"acceptance length {told} is under {self.min_acceptance_length:g}"
+                shown = _shown(length)
+                yield f"acceptance length {shown} is under {self.min_acceptance_length:g}"
         if self.min_speedup is not None:
             for speed in report.speeds:
                 if speed.speedup is None or speed.speedup < self.min_speedup:

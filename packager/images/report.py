@@ -148,7 +148,7 @@ def diff_report(found: ImageComparison) -> Report:
         for entry in found.layers
     ]
     pulled = sum(entry.state == "new" for entry in found.layers)
-    told = [
+    parts = [
         Words(
             f"{decimal(found.size('new'))}, {pulled} of {len(found.layers)} layers; has "
             f"{decimal(found.size('shared', 'moved'))}",
@@ -156,7 +156,7 @@ def diff_report(found: ImageComparison) -> Report:
         )
     ]
     if found.size("moved"):
-        told.append(
+        parts.append(
             Words(
                 f"{decimal(found.size('new', 'moved'))} where the engine keeps layers by what is "
                 "below them (Docker without the containerd image store)"
@@ -169,7 +169,7 @@ def diff_report(found: ImageComparison) -> Report:
         title=title,
         sections=(
             Section(key="layers", title="Layers", parts=(layers,)),
-            Section(key="pulls", title="What a node pulls", parts=tuple(told)),
+            Section(key="pulls", title="What a node pulls", parts=tuple(parts)),
             *((Section(key="settings", title="Settings", parts=(changes,)),) * bool(changes.rows)),
         ),
     )

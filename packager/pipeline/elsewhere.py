@@ -177,7 +177,7 @@ def _cells(one: QuantizedOption) -> Iterator[str]:
 
 def once_words(steps: Sequence[CacheStatus]) -> str:
     """Return what is paid once: hours, and dollars where the step fits; "" for nothing."""
-    told = []
+    sentences = []
     for step in steps:
         if step.state == "hit":
             continue
@@ -185,8 +185,8 @@ def once_words(steps: Sequence[CacheStatus]) -> str:
         took = duration(seconds) if seconds else "for an unknown time"
         where = f" on {step.where.partition(' ')[0]}" if step.where else " here"
         price = f", ${usd(step.where_usd)}" if step.where_usd is not None else ""
-        told.append(f"{step.step} {took}{where}{price}")
-    return "; ".join(told)
+        sentences.append(f"{step.step} {took}{where}{price}")
+    return "; ".join(sentences)
 
 
 def month_words(month: MonthlyCost) -> str:

@@ -117,13 +117,13 @@ def changes_report(found: PlanComparison, title: str) -> Report:
         Section(key="plan", title="Plan", parts=(plain_table(("", "before", "after"), rows),))
     ] * bool(rows)
     for heading, findings in (("new", found.new_findings), ("gone", found.gone_findings)):
-        told = tuple(
+        shown = tuple(
             Words(f"{heading}: {one['severity']} {one['code']}: {one['message']}", is_soft=False)
             for one in findings
             if one["severity"] != "note"
         )
-        if told:
-            sections.append(Section(key=heading, title=f"Findings: {heading}", parts=told))
+        if shown:
+            sections.append(Section(key=heading, title=f"Findings: {heading}", parts=shown))
     return Report(kind="Plans compared", title=title, sections=tuple(sections))
 
 

@@ -32,16 +32,16 @@ def make_provenance(
     assembled: Assembled, record: BuildRecord, digest_of: DigestOf, policy: str = ""
 ) -> bytes:
     """Return the statement about what the record names."""
-    told = published(record)
+    public = published(record)
     facts = assembled.planned.facts
-    request = told.request.model_dump(mode="json", exclude_none=True, exclude=_LEFT_OUT)
+    request = public.request.model_dump(mode="json", exclude_none=True, exclude=_LEFT_OUT)
     executor = record.request.executor or facts.request.executor or "local"
     predicate = {
         "buildDefinition": {
             "buildType": BUILD_TYPE,
             "externalParameters": {"request": request},
-            "internalParameters": _internal(told) | ({"policy": policy} if policy else {}),
-            "resolvedDependencies": list(_dependencies(assembled, told, digest_of)),
+            "internalParameters": _internal(public) | ({"policy": policy} if policy else {}),
+            "resolvedDependencies": list(_dependencies(assembled, public, digest_of)),
         },
         "runDetails": {
             "builder": {

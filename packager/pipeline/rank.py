@@ -137,8 +137,8 @@ def _check_used(measured: Sequence[MeasuredRun], options: Iterable[RankedInstanc
     """Raise `UsageError` where no measurement applies to any of the plans."""
     plans = tuple(options)
     if measured and plans and not any(one.prediction.fit for one in plans):
-        told = (line for line in plans[0].prediction.assumptions if NOT_CORRECTED in line)
-        reason = next(told).removeprefix(NOT_CORRECTED)
+        uncorrected = (line for line in plans[0].prediction.assumptions if NOT_CORRECTED in line)
+        reason = next(uncorrected).removeprefix(NOT_CORRECTED)
         raise UsageError(
             f"--measured applies to none of the {len(plans)} plans: {reason}",
             hint="measure the model that is planned, or leave the option out",
@@ -198,17 +198,19 @@ def _try(
     request = asked.model_copy(update={"nodes": asked.nodes or 1})
     plan = pipeline.plan(request, services).plan
     accelerator = services.accelerator_of(plan.instance)
-    told = telling(
+    correction = telling(
         plan,
         setup_of(plan, accelerator),
         measured,
         known_as=(asked.model,),
         other_format="quantize" in candidate.changes,
     )
-    prediction = predict_plan(plan, accelerator, plan.workload, told.runs, known_as=(asked.model,))
+    prediction = predict_plan(
+        plan, accelerator, plan.workload, correction.runs, known_as=(asked.model,)
+    )
     if prediction is None:
         return None
-    prediction = replace(prediction, assumptions=(*prediction.assumptions, *told.others))
+    prediction = replace(prediction, assumptions=(*prediction.assumptions, *correction.others))
     return make_option(
         candidate,
         plan,

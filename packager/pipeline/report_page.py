@@ -263,8 +263,8 @@ def _decided_sections(page: PlanPage) -> Iterator[Section]:
     if page.elsewhere.quantized:
         yield quantized_section(page.elsewhere.quantized)
     once = once_words(page.forecasts)
-    told = once or "nothing: no step runs before the image is built"
-    yield Section(key="once", title="What is paid once", parts=(Words(told),), medium="page")
+    text = once or "nothing: no step runs before the image is built"
+    yield Section(key="once", title="What is paid once", parts=(Words(text),), medium="page")
 
 
 def _cheaper(page: PlanPage) -> str:

@@ -146,9 +146,9 @@ def plan_document(plan: Plan) -> dict[str, Any]:
 
 def findings_to_show(plan: Plan) -> tuple[Finding, ...]:
     """Return the findings without notes that the list of rejected options repeats."""
-    told = {rejected.reason for rejected in plan.rejected}
+    reasons = {rejected.reason for rejected in plan.rejected}
     return tuple(
-        found for found in plan.findings if found.severity != "note" or found.message not in told
+        found for found in plan.findings if found.severity != "note" or found.message not in reasons
     )
 
 

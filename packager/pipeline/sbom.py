@@ -177,9 +177,9 @@ def _how(assembled: Assembled) -> str:
     outcomes = [assembled.artifacts.outcomes.get(step.name) for step in steps]
     keys = [outcome.key for outcome in outcomes if outcome and outcome.key]
     options = " ".join(f"{name}={value}" for name, value in quantization.options)
-    told = f"quantized to {quantization.scheme} by {quantization.method}"
-    told += f" ({options})" if options else ""
-    return told + (f", cache key {keys[0]}" if keys else "")
+    text = f"quantized to {quantization.scheme} by {quantization.method}"
+    text += f" ({options})" if options else ""
+    return text + (f", cache key {keys[0]}" if keys else "")
 
 
 def _model_card(

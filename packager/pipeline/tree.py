@@ -85,8 +85,8 @@ def make_tree(
     files |= {file.path: file for file in _medusa(planned, serving)}
     trained = services.read_training(planned.facts.draft) if planned.facts.draft else None
     if trained is not None:
-        told = _evaluation(trained, serving)
-        files.setdefault(told.path, told)
+        evaluation = _evaluation(trained, serving)
+        files.setdefault(evaluation.path, evaluation)
     files.pop(MANIFEST, None)  # of a model that is a tree itself
     used = {file.path.partition("/")[0] for file in files.values() if "/" in file.path}
     mounts = [

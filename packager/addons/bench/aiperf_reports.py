@@ -165,9 +165,9 @@ def _workload(config: Mapping[str, Any]) -> str:
         own = _object(_object(config.get("input")).get("prompt"))
         answers = _object(own.get("output_tokens")).get("mean")
         lengths = [_object(own.get("input_tokens")).get("mean"), answers]
-    told = ["?" if one is None else f"{one:g}" if _is_number(one) else "?" for one in lengths]
-    if any(one != "?" for one in told):
-        return f"{told[0]} tokens in, {told[1]} out"
+    shown = ["?" if one is None else f"{one:g}" if _is_number(one) else "?" for one in lengths]
+    if any(one != "?" for one in shown):
+        return f"{shown[0]} tokens in, {shown[1]} out"
     return _text(first.get("path")) or "requests of AIPerf"
 
 

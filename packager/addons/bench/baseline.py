@@ -92,13 +92,13 @@ def refuse_slower(both: BenchReport) -> None:
     slower = [one for one in both.compared if _is_slower(one)]
     if not slower:
         return
-    told = [
+    complaints = [
         f"{_WORDS[one.metric]} at {_load(one)} is {one.ratio:.3g} times the baseline's "
         f"({one.low:.3g} to {one.high:.3g})"
         for one in slower
     ]
     raise BenchRejected(
-        f"slower than the baseline: {'; '.join(told)}",
+        f"slower than the baseline: {'; '.join(complaints)}",
         hint="the figures are above; measure again on an idle machine before you believe it",
         figures=both.model_dump(mode="json", exclude_none=True),
         code="SlowerThanBaseline",

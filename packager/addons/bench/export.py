@@ -165,9 +165,9 @@ def sweep_document(variant: BenchVariant) -> dict[str, Any]:
     for load in variant.loads:
         metrics: dict[str, Any] = {}
         for tag, metric in load.metrics.items():
-            told = metric.model_dump(exclude_none=True)
-            metrics[tag] = {**told, "mean": metric.avg}
-            for name, value in told.items():
+            statistics = metric.model_dump(exclude_none=True)
+            metrics[tag] = {**statistics, "mean": metric.avg}
+            for name, value in statistics.items():
                 if name != "unit":
                     metrics[f"{tag}_{name}"] = {"mean": value, "unit": metric.unit}
         swept = {"request_rate": load.rate} if load.rate else {"concurrency": load.concurrency}

@@ -166,19 +166,19 @@ def _loads_of_record(record: BuildRecord) -> BenchReport:
         )
         notes = (*record.bench.notes, built)
         return record.bench.model_copy(update={"variants": variants, "notes": notes})
-    told = record.speculation
+    report = record.speculation
     setup = _setup_of(record)
-    if told is None:
+    if report is None:
         variants = (BenchVariant(name=record.served_name, setup=setup, quality=record.quality),)
     else:
-        variants = tuple(_measured_draft(told, setup, record))
+        variants = tuple(_measured_draft(report, setup, record))
     return BenchReport(
         packager_version=record.packager_version,
-        measured=told.measured if told else stated_time(record.created),
-        workload=_workload_of(told) if told else BenchWorkload(name=""),
+        measured=report.measured if report else stated_time(record.created),
+        workload=_workload_of(report) if report else BenchWorkload(name=""),
         variants=variants,
         compared=compare(variants),
-        pareto=pareto(variants) if told else (),
+        pareto=pareto(variants) if report else (),
         notes=(built,),
     )
 
@@ -260,36 +260,36 @@ def _build_note(record: BuildRecord) -> str:
     return f"{record.served_name}: built{when} in {record.seconds:,.0f} s, {size}"
 
 
-def _workload_of(told: SpeculationReport) -> BenchWorkload:
+def _workload_of(report: SpeculationReport) -> BenchWorkload:
     return BenchWorkload(
         name=SPECULATION,
-        output_tokens=told.max_tokens,
-        data=told.data,
-        data_digest=told.data_digest,
-        seed=told.seed,
+        output_tokens=report.max_tokens,
+        data=report.data,
+        data_digest=report.data_digest,
+        seed=report.seed,
     )
 
 
 def _measured_draft(
-    told: SpeculationReport, setup: BenchSetup, record: BuildRecord
+    report: SpeculationReport, setup: BenchSetup, record: BuildRecord
 ) -> Iterator[BenchVariant]:
     """Yield the server without its draft, where it was measured, then the one with it."""
-    plain = [(speed.concurrency, speed.plain) for speed in told.speeds if speed.plain]
+    plain = [(speed.concurrency, speed.plain) for speed in report.speeds if speed.plain]
     if plain:
         yield BenchVariant(
-            name=told.plain,
+            name=report.plain,
             setup=setup.model_copy(update={"draft": "none"}),
             loads=tuple(_load_of(concurrency, load) for concurrency, load in plain),
             quality=record.quality,
         )
     yield BenchVariant(
-        name=told.server,
+        name=report.server,
         setup=setup,
         loads=tuple(
             _load_of(speed.concurrency, speed.speculative).model_copy(
-                update={"acceptance": told.acceptance}
+                update={"acceptance": report.acceptance}
             )
-            for speed in told.speeds
+            for speed in report.speeds
         ),
         quality=record.quality,
     )

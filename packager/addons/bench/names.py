@@ -21,9 +21,9 @@ def short_names(names: Sequence[str]) -> tuple[str, ...]:
     once they are cut get a number.
     """
     ends = [name[name.rfind("/", 0, len(name) - 1) + 1 :] for name in names]
-    told = ends if len(set(ends)) == len(ends) else list(names)
-    start = _shared_start(told) if len(told) > 1 else 0
-    short = [_cut(name[start:]) for name in told]
+    parts = ends if len(set(ends)) == len(ends) else list(names)
+    start = _shared_start(parts) if len(parts) > 1 else 0
+    short = [_cut(name[start:]) for name in parts]
     return tuple(
         f"{name} ({short[:at].count(name) + 1})" if short.count(name) > 1 else name
         for at, name in enumerate(short)

@@ -56,16 +56,16 @@ def speed_chart(report: BenchReport) -> Chart | None:
         return None
     header = load_header(report)
     many = "requests at once" if header == "concurrency" else header
-    told = [
+    notes = [
         f"up and to the right is better. Numbers beside points are {many}: more of them give more "
         "tokens a second in all, and fewer to each reader"
     ]
     if report.rounds >= FEWEST_ROUNDS:
-        told.append(f"bars are 95 % intervals over {report.rounds} rounds")
+        notes.append(f"bars are 95 % intervals over {report.rounds} rounds")
     if report.pareto:
         priced = any(load.prices for variant in report.variants for load in variant.loads)
         by = "speed and price" if priced else "latency and throughput"
-        told.append(f"ringed points are beaten by no other in {by}")
+        notes.append(f"ringed points are beaten by no other in {by}")
     return Chart(
         series=tuple(series),
         x_label="tokens per second for one reader",
@@ -74,7 +74,7 @@ def speed_chart(report: BenchReport) -> Chart | None:
         "and load",
         table="the tables of latency and throughput",
         keys=keys_of(report),
-        beside=tuple(map(Words, told)),
+        beside=tuple(map(Words, notes)),
     )
 
 
@@ -236,12 +236,12 @@ def _quality_series(
     if not x:
         return None
     at = f"${usd(x)} per million tokens out" if priced else f"{x:,.0f} tokens/s"
-    told = f"{percent(agreed, 1)} same first choice" if figures else "not quantized"
+    quality = f"{percent(agreed, 1)} same first choice" if figures else "not quantized"
     dot = Dot(
         x=x,
         y=100 * agreed,
         y_range=(100 * (agreed - half), min(100.0, 100 * (agreed + half))) if half else None,
-        title=f"{key.name}: {told}, {at}",
+        title=f"{key.name}: {quality}, {at}",
     )
     return Series(number=key.number, name=key.short, dots=(dot,), joined=False)
 

@@ -161,8 +161,8 @@ def fault_table(report: BenchReport) -> Table | None:
     )
     if not rows:
         return None
-    told = (*number_columns("requests"), *word_columns("kind", "reason"))
-    return Table(title="Requests that failed", columns=columns_of(report, *told), rows=rows)
+    columns = (*number_columns("requests"), *word_columns("kind", "reason"))
+    return Table(title="Requests that failed", columns=columns_of(report, *columns), rows=rows)
 
 
 def quality_table(report: BenchReport) -> Table | None:

@@ -176,20 +176,20 @@ def _tables(report: BenchReport) -> Iterator[Section]:
 
 def _limits(report: BenchReport) -> Iterator[Section]:
     limits = limit_words(report.limits)
-    told = [f"a request is good with {limits}"] if limits else []
-    told += boundary_sentences(report)
+    sentences = [f"a request is good with {limits}"] if limits else []
+    sentences += boundary_sentences(report)
     found = tuple(
         table_section(
             "limits",
             goodput_table(report),
             "share of the requests that kept all limits; those that failed did not",
             title="Limits",
-            before=told,
+            before=sentences,
         )
     )
     yield from found
     if not found and any(variant.boundary for variant in report.variants):
-        parts = tuple(Words(words, is_soft=False) for words in told)
+        parts = tuple(Words(words, is_soft=False) for words in sentences)
         yield Section(key="limits", title="Limits", short="Limits", parts=parts, medium="page")
 
 
@@ -215,12 +215,12 @@ def _faults(report: BenchReport) -> Iterator[Section]:
 def brief_lines(report: BenchReport) -> Iterator[str]:
     """Yield a line for each load, as `packager inspect` shows them."""
     for _, _, load in loads_of(report):
-        told = (
+        figures = (
             (rate_of(load), "{:,.1f} tokens/s"),
             (value(load, TTFT, "p50"), "TTFT {:,.1f} ms"),
             (value(load, TPOT, "p50"), "TPOT {:,.2f} ms"),
         )
-        words = ", ".join(form.format(found) for found, form in told if found is not None)
+        words = ", ".join(form.format(found) for found, form in figures if found is not None)
         price = price_of(load)
         cost = f", ${usd(price)} for a million {way_of(load)}put tokens" if price else ""
         yield f"{load_words(load)}: {words or 'no answer'}{cost}"
@@ -308,12 +308,12 @@ def _after_tables(report: BenchReport, goal: Goal | None) -> Iterator[Words]:
 
 def _acceptance_words(variant: BenchVariant) -> str:
     """Return how many tokens a step of the heaviest load yielded; "" without a draft."""
-    told = [load.acceptance for load in variant.loads if load.acceptance]
-    if not told or told[-1].length is None:
+    measured = [load.acceptance for load in variant.loads if load.acceptance]
+    if not measured or measured[-1].length is None:
         return ""
-    rate = told[-1].rate
+    rate = measured[-1].rate
     taken = f", {percent(rate)} of the proposed tokens taken" if rate is not None else ""
-    return f"{told[-1].length:.2f} tokens a step{taken}, {source_words(told[-1].source)}"
+    return f"{measured[-1].length:.2f} tokens a step{taken}, {source_words(measured[-1].source)}"
 
 
 def _comparisons(report: BenchReport) -> Iterator[Words]:

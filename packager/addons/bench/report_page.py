@@ -83,8 +83,8 @@ def first_sections(report: BenchReport, chosen: Goal | None) -> Iterator[Section
     if cards := _choices(report, chosen):
         limits = limit_words(report.limits)
         of = f"of the loads within the limits: {limits}, for {percent(GOOD_SHARE)} of requests"
-        told: list[Part] = [Words(of)] if limits else []
-        yield _on_page("choices", "Best by goal", *told, Cards(cards))
+        words: list[Part] = [Words(of)] if limits else []
+        yield _on_page("choices", "Best by goal", *words, Cards(cards))
     if speed := speed_chart(report):
         yield _on_page("speed", "Speed under load", speed)
     if cost := cost_chart(report):
@@ -153,13 +153,13 @@ def title_words(report: BenchReport) -> str:
 
 def origin_words(report: BenchReport) -> tuple[str, ...]:
     """Return on what, when and by what was measured."""
-    told = (
+    sentences = (
         report.machine,
         workload_words(report.workload),
         when_words(report.measured),
         f"packager {report.packager_version}",
     )
-    return tuple(filter(None, told))
+    return tuple(filter(None, sentences))
 
 
 def tiles_of(found: Pick | None) -> Iterator[Pair]:

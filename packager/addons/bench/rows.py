@@ -18,9 +18,9 @@ def _loads(record: BuildRecord) -> Section | None:
 
     if (measured := record.bench) is None:
         return None
-    told = f"{measured.measured}, {request_words(measured.workload)}"
+    text = f"{measured.measured}, {request_words(measured.workload)}"
     lines = tuple(f"  {line}" for line in brief_lines(measured))
-    return Section(parts=(Pairs((Pair("measured", told),)), Lines(lines, "")))
+    return Section(parts=(Pairs((Pair("measured", text),)), Lines(lines, "")))
 
 
 def _starts(record: BuildRecord) -> Section | None:
@@ -28,8 +28,8 @@ def _starts(record: BuildRecord) -> Section | None:
 
     if (starts := record.starts) is None:
         return None
-    told = f"{starts.measured}, {counted(starts.rounds, 'round')}"
-    return Section(parts=(Pairs((Pair("started", told),)), *brief_parts(starts)))
+    text = f"{starts.measured}, {counted(starts.rounds, 'round')}"
+    return Section(parts=(Pairs((Pair("started", text),)), *brief_parts(starts)))
 
 
 LOADS: SectionRow = Row("what was measured under load", _loads)

@@ -139,8 +139,8 @@ def _predicted(variant: StartedVariant, name: PhaseName) -> str:
 def _predicted_total(variant: StartedVariant) -> str:
     if variant.predicted is None:
         return NOTHING
-    told = [one.seconds for one in variant.predicted.nodes]
-    return _range(min(told), max(told))
+    seconds = [one.seconds for one in variant.predicted.nodes]
+    return _range(min(seconds), max(seconds))
 
 
 def _range(low: float, high: float) -> str:

@@ -276,10 +276,10 @@ def _times(load: BenchLoad, plain: BenchVariant | None, variant: BenchVariant) -
 
 def _input_rate(load: BenchLoad) -> float | None:
     """Return the input tokens of answered requests over the time of the load."""
-    told = value(load, "input_token_throughput")
+    rate = value(load, "input_token_throughput")
     mean = value(load, "input_sequence_length")
-    if told is not None or mean is None or not load.seconds:
-        return told
+    if rate is not None or mean is None or not load.seconds:
+        return rate
     return mean * load.answered / load.seconds
 
 

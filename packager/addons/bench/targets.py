@@ -110,22 +110,22 @@ def _find_image(
 def setup_of_labels(labels: Mapping[str, Any], *, digest: str = "") -> BenchSetup:
     """Return the facts on an image's labels; none for images of others."""
     try:
-        told = parse_object(str(labels.get(RECORD, "{}")).encode())
+        record = parse_object(str(labels.get(RECORD, "{}")).encode())
     except (NotStrict, UnicodeEncodeError):
-        told = {}
-    if not told:
+        record = {}
+    if not record:
         return BenchSetup(digest=digest)
-    asked, draft, tp_degree = told.get("request"), told.get("draft"), told.get("tp_degree")
+    asked, draft, tp_degree = record.get("request"), record.get("draft"), record.get("tp_degree")
     asked = asked if isinstance(asked, dict) else {}
     kind = draft.get("kind") if isinstance(draft, dict) else NONE
     return BenchSetup(
         model=_text(labels.get(TITLE)),
         instance=_text(labels.get(INSTANCE)),
         tp_degree=tp_degree if isinstance(tp_degree, int) and tp_degree > 0 else None,
-        precision=_text(told.get("precision")),
+        precision=_text(record.get("precision")),
         quantization=_text(asked.get("quantize")) or NONE,
         draft=_text(kind) or NONE,
-        engine=_text(told.get("engine")),
+        engine=_text(record.get("engine")),
         digest=digest,
     )
 

@@ -85,10 +85,10 @@ class UseMeter:
         if self._read is None:
             return
         with suppress(Exception):  # of docker-py and the engine: figures are no reason to fail
-            told = self._read()
-            self._peak = _larger(self._peak, memory_bytes(told))
+            stats = self._read()
+            self._peak = _larger(self._peak, memory_bytes(stats))
             self._gpu_peak = _larger(self._gpu_peak, self._gpu_memory())
-            cpu = cpu_seconds(told)
+            cpu = cpu_seconds(stats)
             if cpu is not None and (not self._cpu or cpu >= self._cpu[-1]):
                 self._cpu = [*self._cpu[:1], cpu]
 
@@ -97,9 +97,9 @@ class UseMeter:
             self.sample()
 
 
-def memory_bytes(told: Mapping[str, Any]) -> int | None:
+def memory_bytes(stats: Mapping[str, Any]) -> int | None:
     """Return the memory in use without the cache of files that could be dropped, as Docker does."""
-    memory = told.get("memory_stats")
+    memory = stats.get("memory_stats")
     used = _count(memory, "usage")
     if used is None:
         return None
@@ -110,9 +110,9 @@ def memory_bytes(told: Mapping[str, Any]) -> int | None:
     return max(0, used - (dropped or 0)) or None
 
 
-def cpu_seconds(told: Mapping[str, Any]) -> float | None:
+def cpu_seconds(stats: Mapping[str, Any]) -> float | None:
     """Return the processor time since the container's start."""
-    cpu = told.get("cpu_stats")
+    cpu = stats.get("cpu_stats")
     nanoseconds = _count(cpu.get("cpu_usage") if isinstance(cpu, dict) else None, "total_usage")
     return None if nanoseconds is None else nanoseconds / 1e9
 

@@ -25,10 +25,10 @@ def describe(compared: Sequence[Compared]) -> str:
     parts = [describe_one(one) for one in compared if not one.is_noise]
     if any(one.is_noise is None for one in compared):
         parts.append("from fewer than 3 rounds, so it may be noise")
-    told = ", ".join(parts)
+    text = ", ".join(parts)
     if not noise:
-        return told
-    return f"{told}; {UNCHANGED} of {', '.join([*noise[:-2], ' and '.join(noise[-2:])])}"
+        return text
+    return f"{text}; {UNCHANGED} of {', '.join([*noise[:-2], ' and '.join(noise[-2:])])}"
 
 
 def describe_one(one: Compared) -> str:

@@ -188,8 +188,8 @@ class _Reader:
         """Yield a note on the requested version of the tool."""
         fields = self.entries(parts["tooling"][1]) if "tooling" in parts else {}
         if "version" in fields:
-            told = shorten(self.scalar(fields["version"][1], "tooling.version"))
-            yield f"tooling.version {told} is not used: packager sends the load itself"
+            version = shorten(self.scalar(fields["version"][1], "tooling.version"))
+            yield f"tooling.version {version} is not used: packager sends the load itself"
 
     def expect_chat(self, node: YamlNode) -> None:
         """Refuse another type than chats for SageMaker's own path."""

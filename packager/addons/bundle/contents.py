@@ -58,9 +58,9 @@ def _download(tool: str, choices: Sequence[Path], place: Path) -> None:
         )
         if done.returncode == 0:
             return
-    told = [line for line in done.stderr.splitlines() if line.strip()][-_LAST:]
+    last_lines = [line for line in done.stderr.splitlines() if line.strip()][-_LAST:]
     raise Unavailable(
-        f"the wheels of tool {tool!r} cannot be downloaded: {'; '.join(told)[:500]}",
+        f"the wheels of tool {tool!r} cannot be downloaded: {'; '.join(last_lines)[:500]}",
         hint="your pip settings name the index; run `packager bundle create` again: what is there "
         "is kept",
     )

@@ -70,8 +70,8 @@ def other_server(family: str, words: Sequence[Word]) -> str:
     pairs = {(name[2:], value) for name, _, value in given}
     pairs |= {(a.text[2:], b.text) for a, b in pairwise(words) if a.text.startswith("--")}
     for scope in _tables()["scopes"]:
-        told = names & {*scope["options"]} or pairs & scope.get("values", {}).items()
-        if scope["family"] == family and told:
+        is_matching = names & {*scope["options"]} or pairs & scope.get("values", {}).items()
+        if scope["family"] == family and is_matching:
             return str(scope["who"])
     return ""
 

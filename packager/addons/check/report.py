@@ -27,8 +27,8 @@ def summary_lines(report: CheckReport) -> list[str]:
     """Write what was checked for which engine, and how much was found."""
     lines = [f"checked {_title(one)}" for one in report.checked if one.target is not None]
     counts = [_counted(report.count(severity), severity) for severity in SEVERITIES]
-    told = ", ".join(count for count in counts if count)
-    return [*lines, f"found {told}" if told else "found nothing to complain of"]
+    summary = ", ".join(count for count in counts if count)
+    return [*lines, f"found {summary}" if summary else "found nothing to complain of"]
 
 
 def check_document(report: CheckReport) -> dict[str, Any]:

@@ -163,11 +163,12 @@ def _judge(
     remarks += checked(server, target, facts)
     remarks += check_resources(server, target)
     if planner is not None:  # an engine's own finding about a setting is reported once
-        told = {remark.place for remark in remarks if remark.finding.severity == "error"}
+        refused_places = {remark.place for remark in remarks if remark.finding.severity == "error"}
         remarks += [
             remark
             for remark in planner(server, target)
-            if remark.place not in told - {server.place} or remark.finding.data.get(LACKS) == MEMORY
+            if remark.place not in refused_places - {server.place}
+            or remark.finding.data.get(LACKS) == MEMORY
         ]
     names = [setting.name for setting in server.env]
     is_sagemaker = on_sagemaker or any(name.startswith(SAGEMAKER) for name in names)

@@ -52,8 +52,8 @@ def merge(document: Any, part: Any, rules: MergeRules, name: str = "") -> Any:
 
 
 def _merge_mapping(there: Mapping[str, Any], part: Mapping[str, Any], rules: MergeRules) -> Any:
-    told = {key: value for key, value in part.items() if key != DIRECTIVE}
-    unknown = next((key for key in told if str(key).startswith("$")), None)
+    fields = {key: value for key, value in part.items() if key != DIRECTIVE}
+    unknown = next((key for key in fields if str(key).startswith("$")), None)
     if unknown is not None:
         raise CannotMerge(f"{unknown} is not done here: use a JSON patch")
     directive = part.get(DIRECTIVE, "merge")
@@ -62,7 +62,7 @@ def _merge_mapping(there: Mapping[str, Any], part: Mapping[str, Any], rules: Mer
             f"{DIRECTIVE} {str(directive)[:40]!r} stands where only merge and replace can"
         )
     made = dict(there) if directive == "merge" else {}
-    for key, value in told.items():
+    for key, value in fields.items():
         if value is None or (isinstance(value, Mapping) and value.get(DIRECTIVE) == "delete"):
             made.pop(key, None)
         else:

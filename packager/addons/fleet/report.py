@@ -51,12 +51,12 @@ def totals(plan: WarmPlan) -> Iterator[str]:
 def outcome_report(outcomes: Sequence[Outcome]) -> Report:
     """Count how jobs ended, and name those that failed."""
     counts = Counter(one.state for one in outcomes)
-    told = [", ".join(f"{counts[state]} {state}" for state in sorted(counts)) or "nothing to do"]
+    lines = [", ".join(f"{counts[state]} {state}" for state in sorted(counts)) or "nothing to do"]
     for one in outcomes:
         if one.state not in ENDED_WELL:
             again = f" after {one.tries} tries" if one.tries > 1 else ""
-            told.append(f"{one.state}: job {one.job.index}, {one.job.label}{again}: {one.reason}")
-    return one_section("Warm-up", *(Words(words, is_soft=False) for words in told))
+            lines.append(f"{one.state}: job {one.job.index}, {one.job.label}{again}: {one.reason}")
+    return one_section("Warm-up", *(Words(words, is_soft=False) for words in lines))
 
 
 def outcome_document(plan: WarmPlan, outcomes: Sequence[Outcome]) -> dict[str, Any]:

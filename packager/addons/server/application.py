@@ -264,9 +264,9 @@ class _Front:
     def _tell_failure(self, request: web.Request, asked: RequestContext, error: Exception) -> None:
         import traceback
 
-        told = "".join(traceback.format_exception(error))
+        traceback_text = "".join(traceback.format_exception(error))
         name = asked.operation or escape(request.path)
-        self._journal.failure(f"{name} failed, request {asked.id}\n{told}")
+        self._journal.failure(f"{name} failed, request {asked.id}\n{traceback_text}")
 
 
 def is_jumpstart(request: web.Request) -> bool:
@@ -318,12 +318,12 @@ def _signed_for(request: web.Request) -> str:
 def _unknown_path(request: web.Request, error: web.HTTPException) -> web.Response:
     """Refuse a path that is none of ours: other services have theirs, such as `/functions`."""
     service = _signed_for(request)
-    told = "there is nothing at this path"
+    reason = "there is nothing at this path"
     if request.path.endswith("/async-invocations"):
-        told = row_of("sagemaker", "InvokeEndpointAsync").says
+        reason = row_of("sagemaker", "InvokeEndpointAsync").says
     elif service not in ("", *_SERVICES.values()):
-        told = f"{service!r} is not answered here: {row_of(service, '').says}"
-    response = refused(unknown_operation(told))
+        reason = f"{service!r} is not answered here: {row_of(service, '').says}"
+    response = refused(unknown_operation(reason))
     response.set_status(error.status)
     if "Allow" in error.headers:
         response.headers["Allow"] = error.headers["Allow"]

@@ -151,8 +151,8 @@ class CaptureUploads:
                 self._upload_all()
                 pause_s = _LOOK_S
             except (PackagerError, OSError) as error:
-                told = error.message if isinstance(error, PackagerError) else repr(error)
-                _log.warning("captures wait for their bucket: %s", told)
+                reason = error.message if isinstance(error, PackagerError) else repr(error)
+                _log.warning("captures wait for their bucket: %s", reason)
                 pause_s = min(pause_s * 4, _LONGEST_PAUSE_S)
             if is_last:
                 return

@@ -54,9 +54,9 @@ def model_error(settings: JobSettings, endpoint: str, status: int, body: bytes) 
     text = escape(body.decode(errors="replace")[:LONGEST_ORIGINAL])
     group = log_group(endpoint)
     side = "client" if 400 <= status < 500 else "server"
-    told = text[:LONGEST_TOLD]
+    message = text[:LONGEST_TOLD]
     return InvocationError(
-        f'Received {side} error ({status}) from primary with message "{told}". '
+        f'Received {side} error ({status}) from primary with message "{message}". '
         f"See the log group {group} in account {settings.account} for more information.",
         type="ModelError",
         http_status=424,

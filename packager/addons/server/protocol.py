@@ -95,6 +95,6 @@ def answer_bytes(document: Mapping[str, Any]) -> bytes:
 
 def error_document(refusal: ApiRefusal) -> dict[str, str]:
     """Return the body of an error."""
-    told = f"{refusal.message}; {refusal.hint}" if refusal.hint else refusal.message
+    message = f"{refusal.message}; {refusal.hint}" if refusal.hint else refusal.message
     member = "Message" if refusal.type in _MODELLED else "message"
-    return {"__type": refusal.type, member: told[:MAX_MESSAGE]}
+    return {"__type": refusal.type, member: message[:MAX_MESSAGE]}

@@ -88,8 +88,8 @@ def no_object(request_id: str) -> web.Response:
 
 
 def _s3_error(status: int, code: str, says: str, request_id: str) -> web.Response:
-    told = _tags({"Code": code, "Message": says, "RequestId": request_id})
-    text = f"<Error>{told}</Error>"
+    fields = _tags({"Code": code, "Message": says, "RequestId": request_id})
+    text = f"<Error>{fields}</Error>"
     return web.Response(status=status, text=text, content_type="application/xml")
 
 
@@ -166,9 +166,9 @@ def _answer(action: str, space: str, result: str, request_id: str) -> web.Respon
 
 
 def _error(status: int, code: str, message: str, request_id: str) -> web.Response:
-    told = _tags({"Type": "Sender", "Code": code, "Message": message})
+    fields = _tags({"Type": "Sender", "Code": code, "Message": message})
     text = (
-        f"<ErrorResponse><Error>{told}</Error><RequestId>{request_id}</RequestId></ErrorResponse>"
+        f"<ErrorResponse><Error>{fields}</Error><RequestId>{request_id}</RequestId></ErrorResponse>"
     )
     return web.Response(status=status, text=text, content_type="text/xml")
 

@@ -96,8 +96,8 @@ class Runtime:
         except (aiohttp.ClientError, OSError) as error:
             raise model_error(settings, endpoint, 500, _lost(error)) from None
         if len(data) > LONGEST_BODY:
-            told = f"the answer has more than {LONGEST_BODY} bytes".encode()
-            raise model_error(settings, endpoint, 500, told)
+            message = f"the answer has more than {LONGEST_BODY} bytes".encode()
+            raise model_error(settings, endpoint, 500, message)
         if answer.status != 200:
             raise model_error(settings, endpoint, answer.status, data)
         kind = answer.headers.get("Content-Type", "application/octet-stream")
@@ -291,12 +291,12 @@ def _headers(request: web.Request, adapter: str, accept: str | None) -> dict[str
 
 def _told(server: TrafficServer, answer: aiohttp.ClientResponse) -> dict[str, str]:
     """Return the headers of a client's answer."""
-    told = {
+    headers = {
         f"{_PREFIX}{name}": value
         for name in _RETURNED
         if (value := answer.headers.get(f"{_PREFIX}{name}"))
     }
-    return {"x-Amzn-Invoked-Production-Variant": server.variant, **told}
+    return {"x-Amzn-Invoked-Production-Variant": server.variant, **headers}
 
 
 def _refused(error: InvocationError) -> web.Response:

@@ -33,9 +33,9 @@ _THREADS = 32
 _HANDSHAKE_S = 10.0
 
 
-def server_runs(state: Path, told: str) -> UsageError:
+def server_runs(state: Path, address: str) -> UsageError:
     """Return an error: another server has the state directory."""
-    where = f" at {told}" if told else ""
+    where = f" at {address}" if address else ""
     return UsageError(
         f"a server runs{where} already with the state in {str(state)!r}",
         hint="use that one, or end it first; another directory is chosen with XDG_STATE_HOME",

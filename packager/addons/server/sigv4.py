@@ -78,8 +78,8 @@ class Verifier:
         found = _one_header(headers, "authorization")
         if found is None:
             raise missing_signature("missing authentication token")
-        told = _read_authorization(found)
-        parts = told["Credential"].split("/")
+        fields = _read_authorization(found)
+        parts = fields["Credential"].split("/")
         if len(parts) != 5 or parts[4] != _END:
             raise incomplete_signature("the credential is not ID/DATE/REGION/SERVICE/aws4_request")
         key = self.keys.get(parts[0])
@@ -90,8 +90,8 @@ class Verifier:
             key=key,
             scope=(parts[1], parts[2], parts[3]),
             date=date,
-            headers=tuple(told["SignedHeaders"].split(";")),
-            signature=told["Signature"],
+            headers=tuple(fields["SignedHeaders"].split(";")),
+            signature=fields["Signature"],
         )
         self._check_date(claim)
         self._check_scope(claim, services)
@@ -101,8 +101,8 @@ class Verifier:
     def prove(self, claim: SignatureClaim, request: SignedRequest) -> None:
         """Raise `InvalidSignature` unless the key of the claim signed this request."""
         digest = hashlib.sha256(request.body).hexdigest()
-        told = _one_header(request.headers, "x-amz-content-sha256")
-        if told is not None and told != digest:
+        stated = _one_header(request.headers, "x-amz-content-sha256")
+        if stated is not None and stated != digest:
             raise InvalidSignature("the body is not the one that was signed")
         text = _canonical_request(claim, request, digest)
         expected = sign(claim, text)
@@ -164,21 +164,21 @@ def _read_authorization(header: str) -> dict[str, str]:
     algorithm, _, rest = header.partition(" ")
     if algorithm != _ALGORITHM:
         raise incomplete_signature(f"the authorization is not of {_ALGORITHM}")
-    told: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for part in rest.split(","):
         name, _, value = part.strip().partition("=")
-        if name not in _FIELDS or name in told or not value:
+        if name not in _FIELDS or name in fields or not value:
             raise incomplete_signature(
                 "the authorization has other fields than " + ", ".join(_FIELDS)
             )
-        told[name] = value
-    if len(told) != len(_FIELDS):
+        fields[name] = value
+    if len(fields) != len(_FIELDS):
         raise incomplete_signature("the authorization lacks one of " + ", ".join(_FIELDS))
-    if not _SIGNATURE.fullmatch(told["Signature"]):
+    if not _SIGNATURE.fullmatch(fields["Signature"]):
         raise incomplete_signature("the signature is not 64 hexadecimal digits")
-    if not _HEADER_NAMES.fullmatch(told["SignedHeaders"]):
+    if not _HEADER_NAMES.fullmatch(fields["SignedHeaders"]):
         raise incomplete_signature("the signed headers are not names in lower case")
-    return told
+    return fields
 
 
 def _check_signed_headers(claim: SignatureClaim, headers: Sequence[tuple[str, str]]) -> None:

@@ -36,16 +36,16 @@ def query_mark(list_name: str, query: Any) -> str:
         for each in dataclasses.fields(query)
         if each.name not in ("after", "most")
     }
-    told = {
+    filters = {
         name: sorted(value) if isinstance(value, frozenset) else str(value)
         for name, value in fields.items()
     }
-    return query_mark_of(list_name, told)
+    return query_mark_of(list_name, filters)
 
 
-def query_mark_of(list_name: str, told: Any) -> str:
+def query_mark_of(list_name: str, filters: Any) -> str:
     """Return a digest of a list's name and its query `told`, a JSON document."""
-    text = json.dumps([list_name, told], sort_keys=True)
+    text = json.dumps([list_name, filters], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

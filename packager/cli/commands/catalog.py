@@ -82,7 +82,7 @@ def _document(region: str, offer: Offer, before: dict[str, Price | None]) -> dic
 
 
 def _report(document: dict[str, Any]) -> Report:
-    told = (
+    summary = (
         f"{document['prices']} prices of {document['region']}, "
         f"published {document['published'][:10]}, kept for later plans"
     )
@@ -91,7 +91,7 @@ def _report(document: dict[str, Any]) -> Report:
         for found in document["changes"]
     ]
     changes = (Lines(("",)), plain_table(("instance", "was", "of", "is"), rows)) if rows else ()
-    return one_section("Prices", Words(told, is_soft=False), *changes)
+    return one_section("Prices", Words(summary, is_soft=False), *changes)
 
 
 def _usd(amount: float | None) -> str:

@@ -104,8 +104,8 @@ def train(
         _warn_of_broken(texts)
         for finding in done.findings:
             note(f"{finding.severity}: {finding.message}")
-    told = (done, texts, model, output)
-    print_result(output_format, training_document(*told), training_report(*told))
+    results = (done, texts, model, output)
+    print_result(output_format, training_document(*results), training_report(*results))
 
 
 def _warn_of_broken(texts: TrainingTexts) -> None:

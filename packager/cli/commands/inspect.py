@@ -150,8 +150,8 @@ def _measured(record: BuildRecord) -> Iterator[Section]:
         if found := SECTIONS.find(name).make(record):
             yield replace(found, key=name, title=SECTIONS.find(name).summary.capitalize())
     if (answer := record.smoke) is not None:
-        told = f"{answer.deployment} on {answer.instance}, {answer.asked}, {answer.seconds:.2f} s"
-        parts = (Pairs((Pair("answered", told),)),)
+        text = f"{answer.deployment} on {answer.instance}, {answer.asked}, {answer.seconds:.2f} s"
+        parts = (Pairs((Pair("answered", text),)),)
         yield Section(key="answered", title="What its deployment answered", parts=parts)
 
 

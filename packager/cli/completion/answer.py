@@ -63,5 +63,9 @@ def _is_plain(one: CompletionItem[Any]) -> bool:
 
 def _first(text: str | None) -> str:
     """Return the first sentence of a help text."""
-    told = (text or "").partition(". ")[0].partition("; ")[0]
-    return told if len(told) <= _LONGEST else told[: _LONGEST - 1].rpartition(" ")[0] + " …"
+    sentence = (text or "").partition(". ")[0].partition("; ")[0]
+    return (
+        sentence
+        if len(sentence) <= _LONGEST
+        else sentence[: _LONGEST - 1].rpartition(" ")[0] + " …"
+    )

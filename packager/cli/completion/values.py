@@ -172,8 +172,8 @@ def models(text: str) -> Iterator[CompletionItem[Any]]:
             yield CompletionItem(f"{name}/", PART)
 
 
-def _listed(told: Mapping[str, str], part: str = "plain") -> Items:
-    return [CompletionItem(name, part, help=text) for name, text in told.items()]
+def _listed(helps: Mapping[str, str], part: str = "plain") -> Items:
+    return [CompletionItem(name, part, help=text) for name, text in helps.items()]
 
 
 def _models(asked: Question) -> Items:
@@ -190,8 +190,8 @@ def _drafts(asked: Question) -> Items:
     for one in models(place if colon else kind):
         start = f"{kind}:" if colon else ""
         yield CompletionItem(f"{start}{one.value}", one.type, one.help)
-    for name, told in DRAFTS.items() if not colon else ():
-        yield CompletionItem(name, PART if name.endswith(":") else "plain", told)
+    for name, text in DRAFTS.items() if not colon else ():
+        yield CompletionItem(name, PART if name.endswith(":") else "plain", text)
 
 
 def _instances(asked: Question) -> Items:
@@ -210,8 +210,8 @@ def _instances(asked: Question) -> Items:
     for machine in getattr(_own_rows(), "instances", ()):
         yield CompletionItem(machine.name, help="your own")
     if not any(name.startswith(asked.text) for name in shipped):
-        for name, told in shipped.items():  # EC2's names are understood, too
-            yield CompletionItem(name.removeprefix("ml."), help=told)
+        for name, text in shipped.items():  # EC2's names are understood, too
+            yield CompletionItem(name.removeprefix("ml."), help=text)
 
 
 def _containers(asked: Question) -> Items:

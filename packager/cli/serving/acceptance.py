@@ -91,13 +91,13 @@ def acceptance(
 def counted(texts: Sequence[str], *, requests: int) -> Acceptance | None:
     """Return acceptance over `requests` answers from the server's own metrics, if it has any."""
     readings = [_readings(text, _COUNTED) for text in texts]
-    told = CounterReading(
+    reading = CounterReading(
         readings=readings,
         before=_counts(readings[0]),
         after=_counts(readings[-1]),
         requests=requests,
     )
-    return next((one for engine in METRICS if (one := engine.read(told))), None)
+    return next((one for engine in METRICS if (one := engine.read(reading))), None)
 
 
 def combine(rounds: Sequence[Acceptance]) -> Acceptance | None:
@@ -151,10 +151,10 @@ def source_words(source: str) -> str:
     return next((one.words for one in METRICS if one.source == source), f"by {source}")
 
 
-def _of_vllm(told: CounterReading) -> Acceptance | None:
-    if (DRAFTS, "") not in told.after:
+def _of_vllm(reading: CounterReading) -> Acceptance | None:
+    if (DRAFTS, "") not in reading.after:
         return None
-    grown = _grown(told.before, told.after)
+    grown = _grown(reading.before, reading.after)
     drafts, accepted = grown[DRAFTS, ""], grown.get((ACCEPTED, ""), 0.0)
     drafted = grown.get((DRAFT_TOKENS, ""), 0.0)
     if min(grown.values()) < 0:  # the server was started again meanwhile
@@ -173,9 +173,9 @@ def _of_vllm(told: CounterReading) -> Acceptance | None:
     )
 
 
-def _of_tgi(told: CounterReading) -> Acceptance | None:
-    grown = _grown(told.before, told.after)
-    steps = grown.get((f"{SKIPPED}_count", ""), 0.0) - told.requests
+def _of_tgi(reading: CounterReading) -> Acceptance | None:
+    grown = _grown(reading.before, reading.after)
+    steps = grown.get((f"{SKIPPED}_count", ""), 0.0) - reading.requests
     accepted = grown.get((f"{SKIPPED}_sum", ""), 0.0)
     if steps <= 0 or accepted < 0:
         return None
@@ -187,11 +187,11 @@ def _of_tgi(told: CounterReading) -> Acceptance | None:
     )
 
 
-def _of_sglang(told: CounterReading) -> Acceptance | None:
+def _of_sglang(reading: CounterReading) -> Acceptance | None:
     lengths, rates = (
         [
             one.value
-            for some in told.readings[1:]
+            for some in reading.readings[1:]
             for one in some
             if one.name == name and one.value > 0
         ]

@@ -199,10 +199,10 @@ def _chances(data: bytes) -> dict[int, float]:
     try:
         choices = field(parse_object(data), "choices", list)
         best = choices[0]["logprobs"]["top_logprobs"][0]
-        told = {int(name.removeprefix(_TOKEN)): float(value) for name, value in best.items()}
+        chances = {int(name.removeprefix(_TOKEN)): float(value) for name, value in best.items()}
     except (NotStrict, LookupError, TypeError, AttributeError, ValueError, OverflowError):
         return {}
-    return told if all(value <= 0 for value in told.values()) else {}
+    return chances if all(value <= 0 for value in chances.values()) else {}
 
 
 def _count(value: object) -> int:

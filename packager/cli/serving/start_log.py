@@ -106,13 +106,13 @@ def split_start(marks: StartMarks, *, started: float, ready: float) -> SplitStar
     weights = _between(marks.weights_begin, marks.weights_end)
     compiling = _between(marks.weights_end, marks.engine_end)
     serving = _between(marks.engine_end, ready)
-    told = sum(part for part in (importing, weights, compiling, serving) if part is not None)
+    known = sum(part for part in (importing, weights, compiling, serving) if part is not None)
     return SplitStart(
         importing=importing,
         weights=weights,
         compiling=compiling,
         ready=serving,
-        untold=max(0.0, ready - started - told),
+        untold=max(0.0, ready - started - known),
     )
 
 

@@ -36,13 +36,13 @@ def shared_cache_variables(settings: Settings) -> dict[str, str]:
     from packager.optimize.steps.presence import without_lease
 
     asked = settings_of_cache(settings)
-    told = {"PACKAGER_CACHE_SHARED": ",".join(map(without_lease, asked.shared))}
+    variables = {"PACKAGER_CACHE_SHARED": ",".join(map(without_lease, asked.shared))}
     if asked.require_signed:
-        told["PACKAGER_CACHE_REQUIRE_SIGNED"] = "1"
+        variables["PACKAGER_CACHE_REQUIRE_SIGNED"] = "1"
     for variable, path in (
         ("PACKAGER_CACHE_TRUSTED_KEYS", asked.trusted_keys),
         ("PACKAGER_CACHE_SIGNING_KEY", asked.signing_key),
     ):
         if path is not None:
-            told[variable] = str(path.absolute())
-    return told
+            variables[variable] = str(path.absolute())
+    return variables

@@ -97,13 +97,15 @@ class Recorder:
             self._held_bytes += size if is_held else 0
         return is_held
 
-    def lose(self, reason: str, told: str = "") -> bool:
+    def lose(self, reason: str, detail: str = "") -> bool:
         """Count a lost row and return False; report the first, second, fourth, eighth."""
         with self._lock:
             self._counts[f"dropped-{reason}"] += 1
             count = self._counts[f"dropped-{reason}"]
         if count & (count - 1) == 0:
-            _log.warning("captures dropped (%s): %d; %s", reason, count, told or "traffic goes on")
+            _log.warning(
+                "captures dropped (%s): %d; %s", reason, count, detail or "traffic goes on"
+            )
         return False
 
     def complete(self, place: CapturePlace) -> None:

@@ -114,8 +114,8 @@ class Database:
                 size = self.path.stat().st_size
                 self.path.chmod(0o600)  # SQLite gives its other files the same mode
             if size < _SMALLEST:
-                told = "it is empty" if size == 0 else "it is no database"
-                raise DatabaseBroken(self._what, self.path, told)
+                reason = "it is empty" if size == 0 else "it is no database"
+                raise DatabaseBroken(self._what, self.path, reason)
             with self._connection() as connection:
                 self._check(connection, size)
 

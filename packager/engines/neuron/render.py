@@ -165,10 +165,10 @@ def compiled_files(plan: Plan, toolchain: str) -> tuple[RenderedFile, ...]:
     shipped = share_dir("containers") / "serving" / "neuron" / "compiled_cache.py"
     model = model_dir(plan)
     exports = export_command(plan, model) if toolchain == "optimum" else []
-    told = {"export": exports, "model": model}
-    text = json.dumps(told, indent=1) + "\n"
+    document = {"export": exports, "model": model}
+    text = json.dumps(document, indent=1) + "\n"
     path = f"{SERVING_DIR}/neuron.json"
-    check_json(path, text, told)
+    check_json(path, text, document)
     return (
         RenderedFile(path=f"{SERVING_DIR}/compiled_cache.py", data=shipped.read_bytes()),
         RenderedFile(path=path, data=text.encode()),

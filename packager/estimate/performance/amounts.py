@@ -79,12 +79,12 @@ def quantizing_work(
 
     `hessians` says that GPTQ rounds after smoothing; `iterations` are AutoRound's for a layer.
     """
-    told = counts()["quantize"]
+    constants = counts()["quantize"]
     quantizing = _quantizing(
         profile, texts, method, hessians=hessians or method == "gptq", iterations=iterations
     )
     packed = _linear_weights(profile)
-    passes = told["pack_passes_fp4" if method in ("nvfp4", "mxfp4") else "pack_passes"]
+    passes = constants["pack_passes_fp4" if method in ("nvfp4", "mxfp4") else "pack_passes"]
     return (
         Work(stage=LIBRARIES, loads_libraries=True, on_host=True),
         Work(stage=LOADING, read_bytes=weight_bytes, on_host=True),
@@ -93,7 +93,7 @@ def quantizing_work(
             stage="packing",
             elements=passes * packed,
             written_bytes=result_bytes,
-            seconds=told["finish_s"],
+            seconds=constants["finish_s"],
             on_host=True,
         ),
         Work(stage="writing", read_bytes=result_bytes, written_bytes=result_bytes, on_host=True),
@@ -200,7 +200,7 @@ def training_work(
     `head_flops` are of one token, forwards; backwards takes twice as much.  `logits` are those
     of one token that a loss is computed of, over all proposals.
     """
-    told = counts()["train"]
+    constants = counts()["train"]
     steps = -(-tokens_seen // max(1, batch_tokens))
     return (
         Work(stage=LIBRARIES, loads_libraries=True, on_host=True),
@@ -209,10 +209,10 @@ def training_work(
         Work(
             stage="training",
             float32_flops=3.0 * head_flops * tokens_seen,
-            elements=told["logit_passes"] * float(logits) * tokens_seen,
-            operations=told["step_operations"] * steps,
+            elements=constants["logit_passes"] * float(logits) * tokens_seen,
+            operations=constants["step_operations"] * steps,
         ),
-        Work(stage="measuring", seconds=told["measure_s"]),
+        Work(stage="measuring", seconds=constants["measure_s"]),
     )
 
 
@@ -225,12 +225,12 @@ def forward_work(
     float32: bool = False,
 ) -> Work:
     """Return one pass of the whole model over the texts, logits of every token included."""
-    told = counts()["quantize"]
+    constants = counts()["quantize"]
     flops = 2.0 * texts.tokens * (parameters or profile.active_parameters or profile.parameters)
     elements = texts.tokens * (
         profile.layers * _activation_elements(profile) + 2.0 * profile.vocab_size
     )
-    operations = texts.count * profile.layers * told["layer_operations"]
+    operations = texts.count * profile.layers * constants["layer_operations"]
     return Work(
         stage=stage,
         matmul_flops=0.0 if float32 else flops,
@@ -243,23 +243,25 @@ def forward_work(
 def _quantizing(
     profile: ModelProfile, texts: TextAmounts, method: str, *, hessians: bool, iterations: int = 0
 ) -> Work:
-    told, layers = counts()["quantize"], max(1, profile.layers)
+    constants, layers = counts()["quantize"], max(1, profile.layers)
     matrices = matrices_of(profile)
     scale = _linear_weights(profile) / max(1, layers * sum(one.weights for one in matrices))
     if not texts.count:
-        return Work(stage="quantizing", elements=told["rounding_passes"] * _linear_weights(profile))
+        return Work(
+            stage="quantizing", elements=constants["rounding_passes"] * _linear_weights(profile)
+        )
     # All experts are calibrated with all tokens; every layer is passed twice.
     weights = sum(one.weights for one in matrices) * scale
     head = profile.vocab_size * profile.hidden_size
     flops = 2 * 2.0 * texts.tokens * (layers * weights + head)
     elements = 2.0 * texts.tokens * layers * _activation_elements(profile)
-    operations = 2.0 * texts.count * layers * told["layer_operations"]
+    operations = 2.0 * texts.count * layers * constants["layer_operations"]
     float32 = 0.0
     if method == "awq":
-        steps = told["grid_steps"]
+        steps = constants["grid_steps"]
         searched = [one for one in matrices if one.role != "output"]
         down = sum(one.weights for one in matrices if one.role == "down")
-        visited = told["grid_passes"] * 20 * layers * scale
+        visited = constants["grid_passes"] * 20 * layers * scale
         flops += (
             steps
             * 2.0
@@ -269,24 +271,24 @@ def _quantizing(
             * (sum(one.weights for one in matrices) + down)
         )
         activations = _activation_elements(profile)
-        elements += told["grid_activations"] * steps * texts.tokens * layers * activations
+        elements += constants["grid_activations"] * steps * texts.tokens * layers * activations
         elements += visited * sum(one.weights for one in searched)
         experts = max(1, profile.experts)
-        operations += steps * texts.count * layers * told["grid_operations"] * experts
+        operations += steps * texts.count * layers * constants["grid_operations"] * experts
     if iterations:
         # Forwards, and backwards to the inputs and to the offsets of the weights.
-        batch = min(1.0, told["round_texts"] / texts.count) * texts.tokens
+        batch = min(1.0, constants["round_texts"] / texts.count) * texts.tokens
         flops += iterations * 6.0 * batch * layers * weights
         elements += 3.0 * iterations * batch * layers * _activation_elements(profile)
-        elements += iterations * told["round_passes"] * layers * weights
-        operations += iterations * layers * told["round_operations"]
+        elements += iterations * constants["round_passes"] * layers * weights
+        operations += iterations * layers * constants["round_operations"]
     if hessians:
         float32 += layers * sum(
-            one.count * (2.0 * texts.tokens + told["gptq_cube"] * one.inputs + one.outputs)
+            one.count * (2.0 * texts.tokens + constants["gptq_cube"] * one.inputs + one.outputs)
             * one.inputs**2
             for one in matrices
         )  # fmt: skip
-        elements += told["gptq_passes"] * layers * weights
+        elements += constants["gptq_passes"] * layers * weights
     return Work(
         stage="quantizing",
         matmul_flops=flops,
@@ -311,13 +313,13 @@ def _weights_read(profile: ModelProfile, float32: bool) -> float:
 
 
 def _letters(sample: Sample) -> int:
-    told = (
+    texts = (
         sample.text,
         sample.prompt,
         sample.completion,
         *(one.content for one in sample.messages),
     )
-    return sum(len(text) for text in told if text)
+    return sum(len(text) for text in texts if text)
 
 
 def _linear_weights(profile: ModelProfile) -> float:

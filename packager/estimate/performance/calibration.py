@@ -202,8 +202,8 @@ def fit_sentence(
 ) -> str:
     """Describe what a prediction was fitted to and where its bands come from."""
     points = f"{fit.points} measured point{'' if fit.points == 1 else 's'} at {_range_words(fit)}"
-    told = f" ({', '.join(sources[:MOST_SOURCES])})" if sources else ""
-    done = f"fitted to {points}{PLACES[place]}{told}"
+    source_words = f" ({', '.join(sources[:MOST_SOURCES])})" if sources else ""
+    done = f"fitted to {points}{PLACES[place]}{source_words}"
     inside, outside = (f"{share * 100:.0f} %" for share in (fit.band, fit.outside))
     if not alike:
         return f"{done}: ±{outside}, the measured requests had other lengths"

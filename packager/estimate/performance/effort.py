@@ -199,29 +199,29 @@ def label_of_run(step: Step, machine: Machine | None) -> dict[str, str]:
     """Write down what a run is compared by later, as a label of its result."""
     if machine is None:
         return {}
-    told = {
+    document = {
         "method": method_of(step)[:100],
         "kind": machine.kind,
         "device": machine.name[:100],
         "estimated_s": round(estimated_seconds(step, machine), 1),
         "size_bytes": size_of(step),
     }
-    return {LABEL: json.dumps(told, sort_keys=True, separators=(",", ":"))}
+    return {LABEL: json.dumps(document, sort_keys=True, separators=(",", ":"))}
 
 
 def past_run(label: str, seconds: float) -> PastRun | None:
     """Read the label of a result; None where packager did not write it."""
     try:
-        told = parse_object(label.encode("utf-8", "replace"), max_bytes=LABEL_BYTES)
-        estimated = told.get("estimated_s")
+        document = parse_object(label.encode("utf-8", "replace"), max_bytes=LABEL_BYTES)
+        estimated = document.get("estimated_s")
         if not isinstance(estimated, int | float) or isinstance(estimated, bool):
             return None
         return PastRun(
-            method=field(told, "method", str),
-            kind=field(told, "kind", str),
-            device=field(told, "device", str),
+            method=field(document, "method", str),
+            kind=field(document, "kind", str),
+            device=field(document, "device", str),
             estimated_s=float(estimated),
-            size_bytes=field(told, "size_bytes", int),
+            size_bytes=field(document, "size_bytes", int),
             seconds=seconds,
         )
     except NotStrict:
@@ -262,16 +262,18 @@ def _processor_speed(row: Mapping[str, Any], threads: int) -> WorkSpeed:
 
 
 def _gpu_speed(accelerator: Accelerator) -> WorkSpeed | None:
-    told = counts()["gpu"]
+    constants = counts()["gpu"]
     peak = accelerator.tflops.get("bf16", 0.0) * 1e12
     if not peak or not accelerator.bandwidth_bytes_s:
         return None
-    element = told["element_bytes"] / (accelerator.bandwidth_bytes_s * told["bandwidth_share"])
+    element = constants["element_bytes"] / (
+        accelerator.bandwidth_bytes_s * constants["bandwidth_share"]
+    )
     return WorkSpeed(
-        matmul_flops_s=peak * told["matmul_share"],
-        float32_flops_s=peak * told["float32_share"],
+        matmul_flops_s=peak * constants["matmul_share"],
+        float32_flops_s=peak * constants["float32_share"],
         element_s=element,
-        operation_s=told["operation_us"] * 1e-6,
+        operation_s=constants["operation_us"] * 1e-6,
         disk_bytes_s=counts()["host"]["disk_bytes_s"],
-        import_s=told["start_s"],
+        import_s=constants["start_s"],
     )

@@ -47,12 +47,14 @@ def predict_between(
         if one.output_tokens_s and rates[one.concurrency]
     )
     # Without first tokens a request's time lacks that of its prompt.
-    told = Band(share=max(band, first.share if first else UNPROVEN_BAND, *missed), source=source)
+    throughput_band = Band(
+        share=max(band, first.share if first else UNPROVEN_BAND, *missed), source=source
+    )
     return Prediction(
         workload=workload,
         points=points,
         band=band,
-        bands=Bands(tpot=Band(share=band, source=source), throughput=told, ttft=first),
+        bands=Bands(tpot=Band(share=band, source=source), throughput=throughput_band, ttft=first),
         assumptions=(
             f"no figures of the device are published: drawn through {source}, and nothing "
             "is said beyond them",

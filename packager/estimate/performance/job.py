@@ -61,11 +61,11 @@ def with_effort(forecast: CacheStatus, step: Step, market: Market) -> CacheStatu
         return forecast
     timing = time_here(step, market)
     place = cheapest_place(step, market)
-    told = replace(forecast, seconds=timing.seconds, seconds_from=timing.origin)
+    timed = replace(forecast, seconds=timing.seconds, seconds_from=timing.origin)
     if place is None:
-        return told
+        return timed
     return replace(
-        told,
+        timed,
         where=place_sentence(place, step),
         where_seconds=place.timing.seconds,
         where_usd=place.usd,

@@ -51,19 +51,19 @@ def parse_point(text: str) -> MeasuredRun:
     time_s, concurrency = float(point[1]) * UNITS[point[2].lower()], int(point[3])
     if not time_s or not 1 <= concurrency <= MOST:
         raise unreadable_point(text, f"expected a positive time at 1 to {MOST:,} requests")
-    told = {}
+    values = {}
     for part in rest:
         kind, value = _part(text, part)
-        if kind in told:
+        if kind in values:
             raise unreadable_point(text, f"{part!r} says the {kind} once more")
-        told[kind] = value
-    lengths = told.get("lengths")
+        values[kind] = value
+    lengths = values.get("lengths")
     tokens = [float(size) for size in lengths.split(":")] if lengths else [None, None]
     return MeasuredRun(
         source=text.strip(),
         setup=MeasuredSetup(
-            instance=told.get("place", ""),
-            tp_degree=int(told["degree"]) if "degree" in told else None,
+            instance=values.get("place", ""),
+            tp_degree=int(values["degree"]) if "degree" in values else None,
         ),
         loads=(
             MeasuredLoad(

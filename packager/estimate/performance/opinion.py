@@ -145,14 +145,14 @@ def read_opinion(step: Step, details: Mapping[str, Any], versions: Mapping[str, 
     if weights and modes and {modes.get("gemm"), modes.get("moe")} == {PLAIN}:
         reason = f"it took the weights, which are {weights}, for {PLAIN}"
         return Opinion(source=f"{TOOL} {versions.get(TOOL, '')}".strip(), reason=reason)
-    told = [f"{name} {mode}" for name, mode in sorted(modes.items()) if isinstance(mode, str)]
+    shown = [f"{name} {mode}" for name, mode in sorted(modes.items()) if isinstance(mode, str)]
     version = field(document, "engine_version", str)[:LONGEST]
     reasons = {point.reason for point in points}
     return Opinion(
         source=f"{TOOL} {versions.get(TOOL, '')}".strip(),
         points=points if any(point.tpot_s for point in points) else (),
         engine=f"{step.parameters['backend']} {version}".strip() if version else "",
-        formats=", ".join(told)[:LONGEST],
+        formats=", ".join(shown)[:LONGEST],
         reason="" if any(point.tpot_s for point in points) else "; ".join(sorted(reasons)),
     )
 

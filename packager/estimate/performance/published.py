@@ -146,10 +146,10 @@ def log_factor(sets: Iterable[PublishedSet], asked: PublishedQuery) -> float:
     own = own_sets(every, asked)
     if not own:
         return usual
-    told = fmean(one.middle for one in own)
+    factor = fmean(one.middle for one in own)
     if asked.has_curves:
-        told /= 1 + CURVES_WEIGHT
-    return usual + OWN_WEIGHT * (told - usual)
+        factor /= 1 + CURVES_WEIGHT
+    return usual + OWN_WEIGHT * (factor - usual)
 
 
 def _log_of_class(sets: Iterable[PublishedSet], asked: PublishedQuery) -> float:

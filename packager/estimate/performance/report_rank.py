@@ -99,9 +99,9 @@ def ranking_sections(ranking: Ranking) -> tuple[Section, ...]:
             else f"{workload.name}, {workload.input_tokens} tokens in and "
             f"{workload.output_tokens} out, each token within {limit_words(ranking)}"
         )
-        told = (f"{PRESETS[ranking.goal].title}: {PRESETS[ranking.goal].summary}", asked, "")
+        lines = (f"{PRESETS[ranking.goal].title}: {PRESETS[ranking.goal].summary}", asked, "")
         rows = tuple(Row(_row(option)) for option in ranking.options[:MOST_ROWS])
-        parts += [Lines(told), Table(columns=word_columns(*_HEADER), rows=rows)]
+        parts += [Lines(lines), Table(columns=word_columns(*_HEADER), rows=rows)]
         more = len(ranking.options) - MOST_ROWS
         if more > 0:
             all_ = f"and {more} more: --format json and --format html have all of them"
@@ -158,14 +158,14 @@ def menu_section(menu: Menu) -> Section:
 
 def _quantizing_words(menu: Menu) -> Iterator[Words]:
     """Yield which of the methods calibrate with texts, and which need no tool at all."""
-    told = {
+    streams_by_method = {
         str(option.candidate.changes["quantize"]): streams_of(option)
         for _, option in menu
         if "quantize" in option.candidate.changes
     }
-    if streamed := [method for method, streams in told.items() if streams]:
+    if streamed := [method for method, streams in streams_by_method.items() if streams]:
         yield Words(text=f"{', '.join(streamed)}: rounded while the weights are read, by no tool")
-    if others := [method for method, streams in told.items() if not streams]:
+    if others := [method for method, streams in streams_by_method.items() if not streams]:
         yield Words(text=f"{', '.join(others)}: calibrated with texts, by a tool")
 
 

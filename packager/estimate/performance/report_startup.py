@@ -95,11 +95,11 @@ def sentences(found: StartupPrediction, *, brief: bool = False) -> Iterator[str]
         yield f"{GUESSED} is guessed: `packager bench --startup` measures it"
     yield from found.notes
     yield f"platforms are told to wait {seconds_words(found.allowed_s)} for the server to start"
-    told: dict[tuple[str, str], list[PredictedStart]] = {}
+    starts_by_change: dict[tuple[str, str], list[PredictedStart]] = {}
     for one in found.nodes:
         if one.next is not None:
-            told.setdefault((one.next.phase, one.next.change), []).append(one)
-    for starts in told.values():
+            starts_by_change.setdefault((one.next.phase, one.next.change), []).append(one)
+    for starts in starts_by_change.values():
         first = starts[0].next
         assert first is not None
         names = "; ".join(one.node for one in starts)

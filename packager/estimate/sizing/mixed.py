@@ -67,7 +67,7 @@ def choose_mixed(
         bad = _error("quantize-layer", message, hint)
         return QuantizationChoice(base.quantization, (*base.findings, bad))
     groups = tuple(_groups(layers, selected, modules, chosen, base.quantization, profile))
-    told = (
+    notes = (
         *base.findings,
         *(finding for one in chosen.values() for finding in one.findings),
         *_check_layers(layers, selected, modules, model),
@@ -79,10 +79,10 @@ def choose_mixed(
         message = "--quantize-layer leaves every matrix as it is: nothing is quantized"
         hint = "give a target another method than `none`, or use `--quantize none` alone"
         nothing = _error("quantize-layer", message, hint)
-        return QuantizationChoice(base.quantization, (*told, nothing))
+        return QuantizationChoice(base.quantization, (*notes, nothing))
     largest = max(quantized, key=lambda one: one.parameters).quantization
     assert largest is not None
-    return QuantizationChoice(replace(largest, groups=groups), tuple(dict.fromkeys(told)))
+    return QuantizationChoice(replace(largest, groups=groups), tuple(dict.fromkeys(notes)))
 
 
 def _choose_each(

@@ -210,13 +210,13 @@ def _holds_experts(tensor: TensorInfo, experts: int) -> bool:
 @cache
 def read_table() -> QuantizableTable:
     """Read the file, references between its parts resolved."""
-    told = read_shipped(TABLE)
+    table = read_shipped(TABLE)
     return QuantizableTable(
-        methods=MappingProxyType(told["methods"]),
+        methods=MappingProxyType(table["methods"]),
         calibrating_options={
-            name: frozenset(options) for name, options in told["calibrating_options"].items()
+            name: frozenset(options) for name, options in table["calibrating_options"].items()
         },
-        folds=MappingProxyType(told["folds"]),
+        folds=MappingProxyType(table["folds"]),
         rows={
             name: QuantizableRow(
                 loader=row.get("loader", USUAL_LOADER),
@@ -225,11 +225,11 @@ def read_table() -> QuantizableTable:
                 refused_when=MappingProxyType(row.get("refused_when", {})),
                 tried=frozenset(row["tried"]) if "tried" in row else None,
             )
-            for name, row in told["architectures"].items()
+            for name, row in table["architectures"].items()
         },
-        streams=frozenset(told["streams"]),
-        streams_mixed=frozenset(told["streams"]) - frozenset(told["streams_whole"]),
-        experts_apart=MappingProxyType(told["experts_apart"]),
+        streams=frozenset(table["streams"]),
+        streams_mixed=frozenset(table["streams"]) - frozenset(table["streams_whole"]),
+        experts_apart=MappingProxyType(table["experts_apart"]),
     )
 
 

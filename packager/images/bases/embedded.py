@@ -82,7 +82,7 @@ def build_base(
     we are interrupted, and from the kernel when we are killed.  A killed builder leaves half a root
     file system and its children, which the next builder removes.
     """
-    told = _Stages(harmless(on_event), say)
+    stages = _Stages(harmless(on_event), say)
     with subprocess.Popen(
         [sys.executable, str(_builder(name, platform)), "--end-with", str(os.getpid())],
         stdout=subprocess.PIPE,
@@ -95,7 +95,7 @@ def build_base(
         assert builder.stderr is not None
         try:
             for line in builder.stderr:  # its stdout is one line, which a pipe has room for
-                told.take(line.rstrip("\n"))
+                stages.take(line.rstrip("\n"))
             output = builder.stdout.read()
             builder.wait()
         except BaseException:

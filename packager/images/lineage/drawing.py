@@ -91,9 +91,9 @@ def _box(node: LineageNode, place: _Place, *, is_subject: bool, is_first: bool) 
     border = f'stroke-width="{3 if is_subject else 1}"{_BORDERS[standing]}'
     mark = ' id="lineage-subject"' if is_first else ""  # pages scroll to it
     kind = f"{node.kind}{f' ({standing})' if standing else ''}"
-    told = "\n".join((node.label, *(f"{name}: {value}" for name, value in node.facts.items())))
+    title = "\n".join((node.label, *(f"{name}: {value}" for name, value in node.facts.items())))
     return (
-        f"<g><title>{_text(f'{kind}: {told}')}</title>"
+        f"<g><title>{_text(f'{kind}: {title}')}</title>"
         f'<rect{mark} x="{place.x}" y="{place.y}" rx="4" width="{_WIDTH}" height="{_HEIGHT}" '
         f'fill="{_PAPER}" stroke="{_INK}" {border}/>'
         f'<text font-weight="bold" x="{place.x + 8}" y="{place.y + 20}">{_text(kind)}</text>'

@@ -59,8 +59,8 @@ def _results(record: Mapping[str, Any], digest: str, parts: _Parts) -> list[str]
             parts.aliases.append((one, results[0]))
             parts.aliases.append((named_image(one), results[0]))
     for manifest, names in trees.items():
-        told = {**facts, "digest": manifest, "names": " ".join(names)}
-        made = parts.add("tree", manifest, label, told)
+        more = {**facts, "digest": manifest, "names": " ".join(names)}
+        made = parts.add("tree", manifest, label, more)
         known = (manifest, *names, _text(record.get("served_name")))
         parts.aliases += [(name, made) for name in known]
         results.append(made)
@@ -209,10 +209,12 @@ def _result_label(model: str, step: Mapping[str, Any], request: Mapping[str, Any
 
 def _step_facts(step: Mapping[str, Any]) -> dict[str, str]:
     versions = _object(step.get("versions"))
-    told = ", ".join(f"{name} {_text(version)}" for name, version in sorted(versions.items()))
+    version_words = ", ".join(
+        f"{name} {_text(version)}" for name, version in sorted(versions.items())
+    )
     seconds = step.get("seconds")
     took = f"{seconds:.1f} s" if isinstance(seconds, int | float) and seconds > 0 else ""
-    return {"tool": _text(step.get("tool")), "versions": told, "took": took}
+    return {"tool": _text(step.get("tool")), "versions": version_words, "took": took}
 
 
 def _adapters(record: Mapping[str, Any], parts: _Parts) -> Iterator[str]:
@@ -225,8 +227,8 @@ def _adapters(record: Mapping[str, Any], parts: _Parts) -> Iterator[str]:
         known = f"{_text(one.get('source'))}:{place}@{revision}"
         identity = digest or (known if revision else f"name:{place}")
         facts = {"name": place, "revision": revision, "trained on": _text(one.get("trained_on"))}
-        told = f"{name}, merged" if one is merged else name
-        yield parts.add("adapter", identity, told, facts)
+        label = f"{name}, merged" if one is merged else name
+        yield parts.add("adapter", identity, label, facts)
 
 
 def _draft(record: Mapping[str, Any], parts: _Parts) -> str:

@@ -101,11 +101,11 @@ class RegistryClient(RegistryExchange):
         if answer.status == 404:
             return None
         digest = answer.headers.get("Docker-Content-Digest", "")
-        told = media_type(answer)
+        stated = media_type(answer)
         length = header_number(answer.headers.get("Content-Length", ""))
-        says_all = is_digest(digest) and told in TYPES and length is not None
+        says_all = is_digest(digest) and stated in TYPES and length is not None
         if answer.status == 200 and says_all and (":" not in pointer or pointer == digest):
-            return Descriptor(media_type=told, digest=digest, size=length or 0)
+            return Descriptor(media_type=stated, digest=digest, size=length or 0)
         # The manifest itself has what a HEAD leaves out or is refused.
         try:
             found = self.get_manifest(repository, pointer)

@@ -20,16 +20,20 @@ def manifest_type(answer: Response, data: bytes) -> str:
 
     Servers of files say text/plain or application/octet-stream (containers/image, GuessMIMEType).
     """
-    told = media_type(answer)
-    if told in TYPES:
-        return told
+    stated = media_type(answer)
+    if stated in TYPES:
+        return stated
     try:
         document = documents.parse_object(data, max_bytes=LONGEST_DOCUMENT)
     except documents.NotStrict:
-        return told
+        return stated
     own = document.get("mediaType")
     if isinstance(own, str) and own in TYPES:
         return own
     return (
-        MEDIA_INDEX if "manifests" in document else MEDIA_MANIFEST if "layers" in document else told
+        MEDIA_INDEX
+        if "manifests" in document
+        else MEDIA_MANIFEST
+        if "layers" in document
+        else stated
     )

@@ -245,7 +245,7 @@ def _check_fused(
     model: ModelFiles, packed: Iterable[Packed], declared: Iterable[str]
 ) -> Iterator[Finding]:
     """Find matrices that engines make one of, and that are packed in part."""
-    told = frozenset(name.removesuffix(".weight") for name in declared)  # refused already
+    refused = frozenset(name.removesuffix(".weight") for name in declared)  # refused already
     quantized = {one.module for one in packed}
     head = frozenset(tensor.name for tensor in read_head(model).tensors)
     plain = [
@@ -253,7 +253,7 @@ def _check_fused(
         for tensor in model.tensors
         if tensor.dtype in FLOATS and len(tensor.shape) == 2 and tensor.name.endswith(".weight")
         if (module := tensor.name.removesuffix(".weight")) not in quantized
-        if tensor.name not in head and _is_decoder(tensor.name) and module not in told
+        if tensor.name not in head and _is_decoder(tensor.name) and module not in refused
     ]
     layers = find_layers(architecture_of(model.config))
     parts = list(find_partly_quantized(layers, quantized, plain))

@@ -50,8 +50,8 @@ def list_report(found: Sequence[EntrySummary], now: float) -> Report:
     ]
     header = ("key", "kind", "model", "size", "built", "used", "took", "")
     total = sum(one.bytes for one in found)
-    told = Words(f"{entries(len(found))}, {decimal(total)}", is_soft=False)
-    return one_section(_CACHE, plain_table(header, rows), told)
+    summary = Words(f"{entries(len(found))}, {decimal(total)}", is_soft=False)
+    return one_section(_CACHE, plain_table(header, rows), summary)
 
 
 def entries(count: int) -> str:
@@ -123,15 +123,15 @@ def statistics_document(found: Statistics) -> dict[str, Any]:
 def statistics_report(found: Statistics) -> Report:
     """Return the cache's contents and counters, tier by tier."""
     holds = f"{entries(found.entries)}, {decimal(found.bytes)} on the disk"
-    told = [Pair("place", found.place), Pair("can", found.capability), Pair("holds", holds)]
+    pairs = [Pair("place", found.place), Pair("can", found.capability), Pair("holds", holds)]
     for kind, (count, size) in found.by_kind.items():
-        told.append(Pair("", f"{kind}: {count}, {decimal(size)}"))
+        pairs.append(Pair("", f"{kind}: {count}, {decimal(size)}"))
     if found.failures:
-        told.append(Pair("failed", f"{found.failures}; `packager cache failures` shows them"))
+        pairs.append(Pair("failed", f"{found.failures}; `packager cache failures` shows them"))
     rate = hit_rate(found.totals)
     if rate is not None:
         saved = sum(one.seconds for one in found.totals if one.event == "hit")
-        told.append(Pair("hits", f"{rate * 100:.0f} % of look-ups, {duration(saved)} saved"))
+        pairs.append(Pair("hits", f"{rate * 100:.0f} % of look-ups, {duration(saved)} saved"))
     rows = [
         (
             one.tier,
@@ -144,7 +144,7 @@ def statistics_report(found: Statistics) -> Report:
         for one in found.totals
     ]
     counted = plain_table(("tier", "kind", "event", "count", "bytes", "time"), rows)
-    sections = [Section(key="holds", title="What it holds", parts=(Pairs(tuple(told)),))]
+    sections = [Section(key="holds", title="What it holds", parts=(Pairs(tuple(pairs)),))]
     if rows:
         sections.append(Section(key="counts", title="Look-ups and writes", parts=(counted,)))
     return Report(title=_CACHE, sections=tuple(sections))
@@ -220,9 +220,9 @@ def collected_report(found: Collected, now: float) -> Report:
         + (f", {found.pinned_entries} of them pinned" if found.pinned_entries else "")
     )
     table = plain_table(("key", "kind", "model", "size", "used", f"{would} because"), rows)
-    told = [sum_, *([f"not everything was done: {found.problem}"] if found.problem else ())]
+    lines = [sum_, *([f"not everything was done: {found.problem}"] if found.problem else ())]
     removed = (table,) if rows else ()
-    return one_section(_CACHE, *removed, *(Words(words, is_soft=False) for words in told))
+    return one_section(_CACHE, *removed, *(Words(words, is_soft=False) for words in lines))
 
 
 def failures_report(found: Sequence[Failure], now: float) -> Report:

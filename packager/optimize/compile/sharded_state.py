@@ -226,11 +226,11 @@ def _starts(plan: Plan, weights: int) -> tuple[Work, ...]:
     """Return two starts of the server; what GPUs take was measured nowhere."""
     if plan.instance.kind != "cpu":
         return ()
-    told = counts()["serve"]
+    constants = counts()["serve"]
     return tuple(
         Work(
             stage=stage,
-            seconds=told["warm_start_s"],
+            seconds=constants["warm_start_s"],
             read_bytes=weights,
             written_bytes=weights if stage == "splitting" else 0,
             on_host=True,
@@ -248,7 +248,7 @@ def _key(
         files = {f"({model.result_of})": model.result_key} if model.result_key else None
     if base is None or not base.digest or files is None:
         return None
-    told = {name: value for name, value in keyed_options(plan.engine_options) if name not in OWN}
+    others = {name: value for name, value in keyed_options(plan.engine_options) if name not in OWN}
     return ShardedCheckpointKey(
         graph=graph_of(facts.model.config, NO_WEIGHT),
         weights=Weights(files=files, adapters=(), draft=None),
@@ -259,7 +259,7 @@ def _key(
         toolchain=toolchain_in_image(facts.tools["vllm-shards"], base, plan.container),
         invocation=Invocation(
             compiler_args=(),
-            engine_args={**told, "packager.part-bytes": str(part_bytes)},
+            engine_args={**others, "packager.part-bytes": str(part_bytes)},
             env=dict(env),
         ),
     )

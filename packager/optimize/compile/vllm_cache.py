@@ -98,7 +98,7 @@ class VllmCacheCompiler(Compiler):
         argv, defaults = _command(serving, caches)
         env = {**defaults, **serving.env}
         declared = _without_options(env, caches)
-        told = {
+        parameters = {
             "command": [*serving.entrypoint, *serving.cmd],
             "directory": _directory(facts.base),
             # Containers of steps are offline.
@@ -120,7 +120,7 @@ class VllmCacheCompiler(Compiler):
             name="compile",
             tool=self.tool,
             gives="compiled",
-            parameters=told,
+            parameters=parameters,
             inputs=_with_rendered(inputs, serving),
             env=declared,
             key=_key(facts, plan, serving, argv, declared),
@@ -147,10 +147,12 @@ def _starts(facts: Facts, plan: Plan) -> tuple[Work, ...]:
     """Return two starts of the server; what GPUs take was measured nowhere."""
     if plan.instance.kind != "cpu":
         return ()
-    told, read = counts()["serve"], facts.model.weight_bytes
+    constants, read = counts()["serve"], facts.model.weight_bytes
     return (
-        Work(stage="compiling", seconds=told["compile_start_s"], read_bytes=read, on_host=True),
-        Work(stage="verifying", seconds=told["warm_start_s"], read_bytes=read, on_host=True),
+        Work(
+            stage="compiling", seconds=constants["compile_start_s"], read_bytes=read, on_host=True
+        ),
+        Work(stage="verifying", seconds=constants["warm_start_s"], read_bytes=read, on_host=True),
     )
 
 
@@ -216,18 +218,20 @@ def _cpu_of(plan: Plan) -> Cpu:
 
 def _with_rendered(inputs: Mapping[str, StepInput], serving: ServingConfig) -> dict[str, StepInput]:
     """Add the rendered files; beside model and draft, they take the place of the same name."""
-    told = dict(inputs)
+    inputs_by_role = dict(inputs)
     for role, directory in (("model", serving.model_dir), ("draft", serving.draft_dir)):
         ours = tuple(_rendered(serving.files, directory))
-        if ours and role in told:
+        if ours and role in inputs_by_role:
             theirs = tuple(
                 file
-                for file in told[role].files
+                for file in inputs_by_role[role].files
                 if file.path not in {rendered.path for rendered in ours}
             )
-            told[role] = StepInput(files=(*theirs, *ours), result_of=told[role].result_of)
-    told["serving"] = StepInput(files=tuple(_rendered(serving.files, SERVING_DIR)))
-    return told
+            inputs_by_role[role] = StepInput(
+                files=(*theirs, *ours), result_of=inputs_by_role[role].result_of
+            )
+    inputs_by_role["serving"] = StepInput(files=tuple(_rendered(serving.files, SERVING_DIR)))
+    return inputs_by_role
 
 
 def _rendered(files: Iterable[RenderedFile], directory: str) -> Iterator[ModelFile]:

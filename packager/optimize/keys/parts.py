@@ -265,8 +265,8 @@ class Invocation(KeyPart):
     @model_validator(mode="after")
     def _refuse_credentials(self) -> Self:
         words = (word.lstrip("-").partition("=") for word in self.compiler_args)
-        told = [(name, value) for name, _, value in words if name]
-        for name, value in (*told, *self.engine_args.items(), *self.env.items()):
+        named = [(name, value) for name, _, value in words if name]
+        for name, value in (*named, *self.engine_args.items(), *self.env.items()):
             if holds_credential(name, value):
                 raise ValueError(f"{name[:60]!r} holds a credential, and keys are shared as text")
         return self

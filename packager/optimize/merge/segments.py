@@ -62,8 +62,8 @@ class MergedTensor:
     @property
     def identity(self) -> str:
         """Return what is computed, with the version of the arithmetic."""
-        told = [self.dtype, self.shape, *map(asdict, self.updates)]
-        return f"merge {ARITHMETIC} {json.dumps(told, sort_keys=True)}"
+        parts = [self.dtype, self.shape, *map(asdict, self.updates)]
+        return f"merge {ARITHMETIC} {json.dumps(parts, sort_keys=True)}"
 
     def make(self, sources: Sources) -> Iterator[bytes | memoryview]:
         """Yield the sums; raise `ModelRefused` where one is no number of the tensor's type."""

@@ -231,7 +231,7 @@ def _parameters(facts: Facts, plan: Plan, chosen: Quantization) -> dict[str, Any
         container=facts.container,
         untested=True,
     )
-    told: dict[str, Any] = {
+    parameters: dict[str, Any] = {
         "method": own.method if own else NONE,
         "ignore": sorted(set(ignore)),
         "max_tokens": _sequence_tokens(plan),
@@ -241,12 +241,12 @@ def _parameters(facts: Facts, plan: Plan, chosen: Quantization) -> dict[str, Any
         "loader": support.loader,
     }
     if support.folds:
-        told |= {"folds": support.folds, "unfolded": list(support.unfolded)}
+        parameters |= {"folds": support.folds, "unfolded": list(support.unfolded)}
     if own is not None:
-        told |= _settings(own)
+        parameters |= _settings(own)
     if chosen.groups:
-        told["layers"] = [_layer_settings(group) for group in chosen.groups[:-1]]
-    return told
+        parameters["layers"] = [_layer_settings(group) for group in chosen.groups[:-1]]
+    return parameters
 
 
 def _layer_settings(group: LayerGroup) -> dict[str, Any]:
@@ -259,33 +259,33 @@ def _layer_settings(group: LayerGroup) -> dict[str, Any]:
 
 def _settings(chosen: Quantization) -> dict[str, Any]:
     """Return the worker's settings of a method, without its name."""
-    options, told = dict(chosen.options), dict[str, Any]()
+    options, settings = dict(chosen.options), dict[str, Any]()
     match chosen.method:
         case "awq" | "gptq" | "rtn":
-            told["group_size"] = chosen.group_size
-            told["symmetric"] = is_symmetric(chosen)
-            told |= {"bits": chosen.bits} if "w8a16" in options else {}
+            settings["group_size"] = chosen.group_size
+            settings["symmetric"] = is_symmetric(chosen)
+            settings |= {"bits": chosen.bits} if "w8a16" in options else {}
         case "fp8":
-            told["activations"] = next(
+            settings["activations"] = next(
                 (name for name in ("static", "block") if name in options), "dynamic"
             )
-            told["kv_cache"] = "fp8" if "kv" in options else None
+            settings["kv_cache"] = "fp8" if "kv" in options else None
         case "smoothquant":
-            told["smoothing_strength"] = float(options.get("strength", STRENGTH))
-            told["gptq"] = "gptq" in options
+            settings["smoothing_strength"] = float(options.get("strength", STRENGTH))
+            settings["gptq"] = "gptq" in options
         case "kv":
-            told["kv_cache"] = "fp8"
+            settings["kv_cache"] = "fp8"
         case "nvfp4" if "w4a4" in options:
-            told["scheme"] = chosen.scheme
+            settings["scheme"] = chosen.scheme
         case "mxfp4" | "mxfp8":
-            told["scheme"] = chosen.scheme
+            settings["scheme"] = chosen.scheme
         case "autoround":
-            told["group_size"] = chosen.group_size
-            told["symmetric"] = True
-            told["iterations"] = int(options.get("iters", ITERATIONS))
+            settings["group_size"] = chosen.group_size
+            settings["symmetric"] = True
+            settings["iterations"] = int(options.get("iters", ITERATIONS))
         case "w4afp8":
-            told["group_size"] = chosen.group_size
-    return told
+            settings["group_size"] = chosen.group_size
+    return settings
 
 
 def _env(plan: Plan, chosen: Quantization, threads: int, gpus: int) -> Mapping[str, str]:

@@ -58,8 +58,8 @@ def thread_settings(step: Step) -> Mapping[str, str]:
     other in loops, thirty times as long.
     """
     count = step.env.get("OMP_NUM_THREADS", str(step.threads or ""))
-    told = {"OMP_NUM_THREADS": count} if count else {}
-    return told if count == "1" else {**told, "OMP_WAIT_POLICY": "passive"}
+    settings = {"OMP_NUM_THREADS": count} if count else {}
+    return settings if count == "1" else {**settings, "OMP_WAIT_POLICY": "passive"}
 
 
 def memory_settings(step: Step) -> Mapping[str, str]:

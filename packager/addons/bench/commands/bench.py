@@ -181,7 +181,7 @@ def bench(
     engine = cache(partial(connect_engine, without="or give the URL of a server that runs"))
     if startup:
         check_startup(asked, spec, {flag: given[name] for flag, name in _OF_LOADS.items()})
-        told = StartupOptions(
+        options = StartupOptions(
             servers=servers,
             rounds=asked.rounds,
             env=container_environment(env),
@@ -194,8 +194,8 @@ def bench(
             quiet=quiet,
             output_format=output_format,
         )
-        _check_places(told.outputs, record_file)
-        bench_startup(told, engine, lambda targets: record_places(targets, record_file, engine))
+        _check_places(options.outputs, record_file)
+        bench_startup(options, engine, lambda targets: record_places(targets, record_file, engine))
         return
     earlier, asked = take_baseline(baseline, asked)
     _check_loads(asked, pulls=pulls)

@@ -76,10 +76,10 @@ def take_tune_spec(path: Path, given: dict[str, Any]) -> None:
             hint="leave it out, or measure one server with `packager bench`",
         )
     options = dict(_options(spec, path, given))
-    for name, told in _NOT_TUNED.items():
+    for name, part in _NOT_TUNED.items():
         if name in options:
             raise UsageError(
-                f"{path.name!r} has {told}", hint="state concurrency, and leave it out"
+                f"{path.name!r} has {part}", hint="state concurrency, and leave it out"
             )
     passed = {"num_profile_runs": options.pop("rounds", None), "tokenizer": spec.tokenizer}
     for name in (name for name, value in passed.items() if value):
@@ -92,12 +92,12 @@ def take_tune_spec(path: Path, given: dict[str, Any]) -> None:
 
 
 def _options(spec: WorkloadSpec, path: Path, given: Mapping[str, Any]) -> Mapping[str, Any]:
-    for told in spec.notes:
-        warn(told)
+    for note in spec.notes:
+        warn(note)
     if spec.needs_data and not given["data"]:
-        told = f"the data set {spec.dataset!r}" if spec.dataset else "a data set that it lacks"
+        source = f"the data set {spec.dataset!r}" if spec.dataset else "a data set that it lacks"
         raise UsageError(
-            f"the requests of {path.name!r} are those of {told}",
+            f"the requests of {path.name!r} are those of {source}",
             hint="name a file of it with --data FILE: nothing is downloaded",
         )
     return without_prompts(spec.options) if given["data"] else spec.options

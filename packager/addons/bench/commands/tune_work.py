@@ -385,14 +385,14 @@ def _unpinned(model: ModelFiles) -> ModelFiles:
 
 def _files_digest(model: ModelFiles) -> str:
     """Return a digest of which files a model has: by their own digests, else as the disk says."""
-    told = []
+    lines = []
     for file in model.files:
         content, mark = file.content, file.sha256
         if not mark and isinstance(content, FileRange):
             status = Path(content.path).stat()
             mark = f"{status.st_size} {status.st_mtime_ns}"
-        told.append(f"{file.path} {file.size} {mark}")
-    return hashlib.sha256("\n".join(sorted(told)).encode()).hexdigest()
+        lines.append(f"{file.path} {file.size} {mark}")
+    return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
 
 
 def sender(work: TuneWork) -> Sender:

@@ -75,8 +75,8 @@ def sameness(
 
 
 def _are_same(ours: ProbeResponse, theirs: ProbeResponse) -> bool:
-    told = bool(ours.token_ids and theirs.token_ids)
-    return ours.text == theirs.text and (not told or ours.token_ids == theirs.token_ids)
+    has_ids = bool(ours.token_ids and theirs.token_ids)
+    return ours.text == theirs.text and (not has_ids or ours.token_ids == theirs.token_ids)
 
 
 def _difference(
@@ -86,13 +86,13 @@ def _difference(
     theirs: ProbeResponse,
     weighed: Weighed,
 ) -> Difference:
-    told = bool(ours.token_ids and theirs.token_ids)
+    has_ids = bool(ours.token_ids and theirs.token_ids)
     place = parting(ours.text, theirs.text)
     return Difference(
         sample=number,
         prompt=question.shown,
         character=place,
-        token=parting(ours.token_ids, theirs.token_ids) if told else None,
+        token=parting(ours.token_ids, theirs.token_ids) if has_ids else None,
         speculative=ours.text[place : place + _LONGEST],
         plain=theirs.text[place : place + _LONGEST],
         verdict=weighed.verdict,

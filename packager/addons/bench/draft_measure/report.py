@@ -79,8 +79,8 @@ def _speed_parts(speeds: Sequence[Speed]) -> Iterator[Part]:
     for speed in speeds:
         for name, load in (("", speed.speculative), (" without the draft", speed.plain)):
             if load is not None and load.failed:
-                told = f"  {load.failed} of {load.requests} requests failed at concurrency "
-                yield Lines((f"{told}{speed.concurrency}{name}",), "")
+                failures = f"  {load.failed} of {load.requests} requests failed at concurrency "
+                yield Lines((f"{failures}{speed.concurrency}{name}",), "")
 
 
 def _row_of_one(speed: Speed) -> tuple[str, ...]:

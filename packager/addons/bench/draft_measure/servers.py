@@ -70,10 +70,10 @@ def targets(
 
 def check_speculation(found: OpenServer, metrics: str, *, wanted: bool, switched_off: bool) -> None:
     """Refuse a server whose metrics say that it is not what it is measured for."""
-    told = speculates(metrics)
-    if wanted and told is False:
+    is_speculating = speculates(metrics)
+    if wanted and is_speculating is False:
         raise no_draft(found.shown)
-    if not wanted and told:
+    if not wanted and is_speculating:
         raise still_speculates(found.shown, switched_off=switched_off)
 
 

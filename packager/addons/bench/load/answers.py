@@ -147,14 +147,14 @@ class AnswerReader:
                 text += self._choice(choice, choice.get("delta"))
         elif "token" in event:
             text = self._token(event)
-        told = self.output_tokens if event.get("usage") else len(self._ids)
-        self._keep(text, at_s, told, is_reasoning=is_reasoning)
+        count = self.output_tokens if event.get("usage") else len(self._ids)
+        self._keep(text, at_s, count, is_reasoning=is_reasoning)
 
-    def _keep(self, text: str, at_s: float, told: int | None, *, is_reasoning: bool) -> None:
+    def _keep(self, text: str, at_s: float, count: int | None, *, is_reasoning: bool) -> None:
         """Keep the text of a chunk, if it has any."""
         if text:
             self._texts.append(text)
-            self.chunks.append(Chunk(at_s=at_s, tokens=told or None, is_reasoning=is_reasoning))
+            self.chunks.append(Chunk(at_s=at_s, tokens=count or None, is_reasoning=is_reasoning))
 
     def _take_whole(self) -> None:
         """Parse an answer that came in one piece; it has no chunks."""
@@ -201,13 +201,13 @@ class AnswerReader:
         return "" if token.get("special") else _text(token.get("text") or "")
 
     def _details(self, details: Mapping[str, Any] | None) -> None:
-        told = details or {}
-        if told.get("generated_tokens") is not None:
-            self.output_tokens = _number(told["generated_tokens"])
-        if told.get("input_length") is not None:
-            self.input_tokens = _number(told["input_length"])
-        elif told.get("prefill"):
-            self.input_tokens = len(told["prefill"])
+        counts = details or {}
+        if counts.get("generated_tokens") is not None:
+            self.output_tokens = _number(counts["generated_tokens"])
+        if counts.get("input_length") is not None:
+            self.input_tokens = _number(counts["input_length"])
+        elif counts.get("prefill"):
+            self.input_tokens = len(counts["prefill"])
 
     def _count(self, usage: Mapping[str, Any]) -> None:
         self.output_tokens = _number(usage["completion_tokens"])

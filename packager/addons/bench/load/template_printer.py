@@ -44,8 +44,8 @@ class TemplatePrinter:
                 self._close()
                 if status in (-signal.SIGPROF, -signal.SIGKILL):
                     return {"fault": f"fails: 'it takes over {RENDER_S:g} s'"}
-                told = f"it needs over {MOST_BYTES // 1024**2} MiB of memory, or nests too deeply"
-                return {"fault": f"fails: '{told}'"}
+                reason = f"it needs over {MOST_BYTES // 1024**2} MiB of memory, or nests too deeply"
+                return {"fault": f"fails: '{reason}'"}
             return said
 
     def _running(self) -> subprocess.Popen[bytes]:

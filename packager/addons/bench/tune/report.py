@@ -73,14 +73,14 @@ def field_report(found: Mapping[str, Any]) -> Report:
 
 
 def _report(
-    about: tuple[Any, ...], told: tuple[Pair, ...], table: Table, *others: tuple[Pair, ...]
+    about: tuple[Any, ...], pairs: tuple[Pair, ...], table: Table, *others: tuple[Pair, ...]
 ) -> Report:
     model, instance, goal, unit, concurrency = about
     levels = ", ".join(map(str, concurrency))
     head = (
         Pair("model", f"{model} on {instance}"),
         Pair("goal", f"{goal}: {unit} at concurrency {levels}"),
-        *told,
+        *pairs,
     )
     rest = (
         Section(key=f"out{at}", title="Left out", parts=(Pairs(rows),))
@@ -140,12 +140,12 @@ def _cells(one: TunedCandidate) -> tuple[str, ...]:
         state_text = f"out after {one.dropped_after}"
     else:
         state_text = state
-    told = "" if one.predicted is None else f"{_figure(one.predicted)} ±{one.band or 0:.0%}"
+    prediction = "" if one.predicted is None else f"{_figure(one.predicted)} ±{one.band or 0:.0%}"
     if one.score is not None and one.score < 0:
         score, interval = f"{-one.score:.2f} times a limit", ""
     else:
         score = "" if one.score is None else _figure(one.score)
-    return (one.name, state_text, str(one.rounds), score, interval, told)
+    return (one.name, state_text, str(one.rounds), score, interval, prediction)
 
 
 def _interval(low: float, high: float) -> str:
@@ -157,10 +157,10 @@ def _figure(value: float) -> str:
 
 
 def _not_tried(found: Sequence[NotTried]) -> tuple[Pair, ...]:
-    told = [f"{one.name}, {_KINDS[one.kind]}: {one.why}" for one in found if one.kind in _KINDS]
+    reasons = [f"{one.name}, {_KINDS[one.kind]}: {one.why}" for one in found if one.kind in _KINDS]
     same = sum(one.kind == "same" for one in found)
     if same:
         words = counted(same, "combination")
         like = "another" if same == 1 else "others"
-        told.append(f"{words} that would build the same as {like}")
-    return tuple(Pair("left out", words) for words in told)
+        reasons.append(f"{words} that would build the same as {like}")
+    return tuple(Pair("left out", words) for words in reasons)

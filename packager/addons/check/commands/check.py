@@ -204,8 +204,8 @@ def _facts(model: str | None, instance: str | None) -> tuple[Facts, AskPlanner |
     files = find_model(parse_model_reference(model), Settings(headers_only=True))
     profile, findings = make_profile(files)
     if errors := errors_in(findings):  # of another kind: its options can be checked all the same
-        told = replace(errors[0], severity="note", hint=NOT_ASKED)
-        return found, lambda server, _target: iter((Remark(server.place, told),))
+        note = replace(errors[0], severity="note", hint=NOT_ASKED)
+        return found, lambda server, _target: iter((Remark(server.place, note),))
     found = {**found, **model_facts(profile), CONFIG: json.dumps(dict(files.config))}
     if named is None:
         return found, None

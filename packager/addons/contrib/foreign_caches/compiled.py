@@ -74,7 +74,7 @@ def make_compiled(
             f"{model}: no graph of {str(cache.directory)!r} is for it",
             hint="take a tree in which its compilation ended well",
         )
-    told = dict(said)
+    fields = dict(said)
     for pointer, values in (
         ("/target/arch", {one.target for one in modules}),
         ("/target/logical_core_size", {one.logical_core_size for one in modules}),
@@ -82,20 +82,21 @@ def make_compiled(
         ("/precision/auto_cast_dtype", {one.auto_cast_dtype for one in modules}),
     ):
         known = values - {None}
-        if len(known) > 1 or (known and told.get(pointer, *known) not in known):
+        if len(known) > 1 or (known and fields.get(pointer, *known) not in known):
             have = ", ".join(
-                sorted(map(str, {*known, *([told[pointer]] if pointer in told else ())}))
+                sorted(map(str, {*known, *([fields[pointer]] if pointer in fields else ())}))
             )
             raise CacheRefused(
                 f"{model}: its graphs do not agree on {pointer}: {have}",
                 hint="choose graphs with --log or --module",
             )
         if known and None not in values:
-            told[pointer] = next(iter(known))
+            fields[pointer] = next(iter(known))
     for pointer, value in _of_options(stated).items():
-        if told.setdefault(pointer, value) != value:
+        if fields.setdefault(pointer, value) != value:
             raise UsageError(
-                f"{model}: {pointer} is stated as {value!r}, but is {told[pointer]!r} in the tree",
+                f"{model}: {pointer} is stated as {value!r}, but is {fields[pointer]!r} in the "
+                "tree",
                 hint="leave the option out, or take the tree that was meant",
             )
     lines = sorted({" ".join(one.flags) for one in modules if one.flags is not None})
@@ -107,7 +108,7 @@ def make_compiled(
         layout=layout,
         modules=modules,
         compiler=cache.version,
-        said=told,
+        said=fields,
         derived=own,
     )
 

@@ -156,12 +156,12 @@ def _read_module(directory: Path, place: os.DirEntry[str]) -> Module:
         flags=flags,
         logical_core_size=header.logical_core_size,
     )
-    told = module.said(_CORES)
-    if told and header.logical_core_size not in (None, int(told)):
-        raise _Unfit(f"its flags say --lnc={told}, its NEFF {header.logical_core_size}")
-    if told:
+    cores = module.said(_CORES)
+    if cores and header.logical_core_size not in (None, int(cores)):
+        raise _Unfit(f"its flags say --lnc={cores}, its NEFF {header.logical_core_size}")
+    if cores:
         module = Module(
-            name=module.name, files=module.files, flags=flags, logical_core_size=int(told)
+            name=module.name, files=module.files, flags=flags, logical_core_size=int(cores)
         )
     return module
 

@@ -40,8 +40,8 @@ def check_cluster(deployment: Deployment, wanted: KubernetesSpec) -> Iterator[Fi
     yield from (one for one in check_pair(deployment) if one.code != found)
     times = times_of(deployment, wanted)
     yield from check_startup(deployment, times.budget_s, pulls=False)
-    told = ended(deployment, wanted) if wanted.grace_s is None else deployment
-    yield from check_grace(told, times.grace_s, before_s=times.pre_stop_s)
+    effective = ended(deployment, wanted) if wanted.grace_s is None else deployment
+    yield from check_grace(effective, times.grace_s, before_s=times.pre_stop_s)
     if wanted.grace_s is not None:
         yield from check_one_number(deployment, wanted.grace_s - times.pre_stop_s)
     yield from check_shm(deployment, shm_of(deployment, wanted))

@@ -141,12 +141,12 @@ class LiveCluster:
     def status(self, name: str, *, wait_s: float = 0.0) -> DeployStatus:
         """Return the state of a deployment, after waiting so long for it to settle."""
         until = time.monotonic() + wait_s
-        told = ""
+        last_text = ""
         while True:
             began = time.monotonic()
             found = self._main(name)
             status = status_of(found, self._pods(name))
-            told = self._tell(status, told)
+            last_text = self._tell(status, last_text)
             left = until - time.monotonic()
             if status.state in ("ready", "failed") or left <= 0:
                 return status
@@ -258,9 +258,9 @@ class LiveCluster:
     def _place(self, version: str, kind: str, name: str = "") -> ObjectPlace:
         return ObjectPlace(version, kind, self._namespace, name)
 
-    def _tell(self, status: DeployStatus, told: str) -> str:
+    def _tell(self, status: DeployStatus, last_text: str) -> str:
         text = f"{status.state} ({status.said})" + (f": {status.reason}" if status.reason else "")
-        if text != told:
+        if text != last_text:
             self._say(text)
         return text
 

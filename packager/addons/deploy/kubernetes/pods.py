@@ -265,8 +265,11 @@ def with_rank(pod: dict[str, Any], deployment: Deployment, *, leader: bool) -> d
     words += meeting.words("$(LWS_LEADER_ADDRESS)", RENDEZVOUS) if meeting else []
     alone = meeting.others if meeting is not None and not leader else ()
     if deployment.variables:
-        told = [*zip(words[::2], words[1::2], strict=True), *((word, "true") for word in alone)]
-        own = [{"name": _variable(deployment, name), "value": value} for name, value in told]
+        variables = [
+            *zip(words[::2], words[1::2], strict=True),
+            *((word, "true") for word in alone),
+        ]
+        own = [{"name": _variable(deployment, name), "value": value} for name, value in variables]
         server["env"] = [*server.get("env", ()), *own]
     else:
         server["command"] = [*server.get("command", ()), *words, *alone]

@@ -145,11 +145,11 @@ def specification(component: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 def needs_text(asked: Mapping[str, Any]) -> str:
     """Return a component's requirements as the value of a tag."""
-    told = []
+    words = []
     for group, names in _NEEDS.items():
         there = asked.get(group) or {}
-        told += [f"{_SHORT[name]}={there[name]}" for name in names if there.get(name) is not None]
-    return " ".join(told)
+        words += [f"{_SHORT[name]}={there[name]}" for name in names if there.get(name) is not None]
+    return " ".join(words)
 
 
 def specification_of(model: str, needs: str, now: Mapping[str, Any]) -> dict[str, Any]:
@@ -157,13 +157,13 @@ def specification_of(model: str, needs: str, now: Mapping[str, Any]) -> dict[str
 
     What is not known of it is as it is now.
     """
-    told = dict(part.partition("=")[::2] for part in needs.split())
+    values = dict(part.partition("=")[::2] for part in needs.split())
     made: dict[str, Any] = {"ModelName": model}
     for group, names in _NEEDS.items():
         known = {
-            name: _number(told[_SHORT[name]], fraction=_SHORT[name] in _WHOLE)
+            name: _number(values[_SHORT[name]], fraction=_SHORT[name] in _WHOLE)
             for name in names
-            if _SHORT[name] in told
+            if _SHORT[name] in values
         }
         there = {name: value for name, value in (now.get(group) or {}).items() if name in names}
         if found := known or there:

@@ -312,8 +312,8 @@ def _constraints(shape: Shape, value: Any) -> Iterator[str]:
 
 
 def _fault(shape: Shape, value: object, path: str, constraint: str) -> str:
-    told = "" if shape.get("sensitive") else f" '{_shown(value)}'"
-    return f"Value{told} at '{path}' failed to satisfy constraint: {constraint}"
+    shown = "" if shape.get("sensitive") else f" '{_shown(value)}'"
+    return f"Value{shown} at '{path}' failed to satisfy constraint: {constraint}"
 
 
 def _below(path: str, name: str) -> str:

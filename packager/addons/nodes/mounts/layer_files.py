@@ -64,7 +64,7 @@ def layer_in_layout(
     *,
     scratch: Path,
     verify: bool,
-    told: Told,
+    on_bytes: Told,
 ) -> Iterator[LayerFile]:
     """Open a layer of a layout, and make its index in the directory `scratch`."""
     descriptor = layer.descriptor
@@ -81,7 +81,7 @@ def layer_in_layout(
         hashes = verify and not is_known
         scanner = TarScanner() if descriptor.media_type != MEDIA_EROFS else None
         if hashes:
-            _prove(opened, blob, layer, index, scanner, told)
+            _prove(opened, blob, layer, index, scanner, on_bytes)
         elif scanner is not None:
             _scan_headers(opened, layer.size, scanner)
         proven = hashes or is_known
@@ -94,7 +94,7 @@ def layer_in_layout(
 
 @contextmanager
 def layer_in_node_cache(
-    directory: Path, layer: StoredLayer, index: DigestIndex, *, verify: bool, told: Told
+    directory: Path, layer: StoredLayer, index: DigestIndex, *, verify: bool, on_bytes: Told
 ) -> Iterator[LayerFile]:
     """Open a layer's entry of a node cache."""
     check_diff_id(layer)
@@ -114,7 +114,7 @@ def layer_in_node_cache(
         if verify and not is_known:
             started_ns, before = index.now_ns(), fingerprint_of(blob)
             if not (
-                verify_entry(found, layer.diff_id, native_size(layer), told)
+                verify_entry(found, layer.diff_id, native_size(layer), on_bytes)
                 and identity_of(os.fstat(opened)) == found.identity
             ):
                 raise layer_broken(
@@ -149,7 +149,7 @@ def _prove(
     layer: StoredLayer,
     index: DigestIndex,
     scanner: TarScanner | None,
-    told: Told,
+    on_bytes: Told,
 ) -> None:
     """Hash the file, and look at its headers on the way."""
     started_ns, before = index.now_ns(), fingerprint_of(blob)
@@ -161,7 +161,7 @@ def _prove(
         if scanner is not None:
             scanner.feed(chunk)
         done += len(chunk)
-        told(done)
+        on_bytes(done)
     digest, found = layer.descriptor.digest, f"sha256:{hashed.hexdigest()}"
     if found != digest:
         raise layer_broken(digest, f"its file has the digest {found}")

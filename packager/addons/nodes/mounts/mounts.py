@@ -178,15 +178,24 @@ def _open_layers(
     on_event: EventSink,
 ) -> list[LayerFile]:
     """Open the layers, several at once where they are hashed; `opened` closes them."""
-    told = _Progress(sum(layer.size for layer in layers), on_event)
+    progress = _Progress(sum(layer.size for layer in layers), on_event)
     pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="layer")
     managers = [
         layer_in_node_cache(
-            options.node_cache.absolute(), layer, index, verify=options.verify, told=told.of(layer)
+            options.node_cache.absolute(),
+            layer,
+            index,
+            verify=options.verify,
+            on_bytes=progress.of(layer),
         )
         if options.node_cache is not None
         else layer_in_layout(
-            source, layer, index, scratch=records, verify=options.verify, told=told.of(layer)
+            source,
+            layer,
+            index,
+            scratch=records,
+            verify=options.verify,
+            on_bytes=progress.of(layer),
         )
         for layer in layers
     ]
@@ -196,7 +205,7 @@ def _open_layers(
             futures += [pool.submit(manager.__enter__) for manager in managers]
             wait(futures, return_when=FIRST_EXCEPTION)
         finally:
-            told.stop.set()
+            progress.stop.set()
             pool.shutdown(wait=True, cancel_futures=True)
             for manager, future in zip(managers, futures, strict=False):
                 if not future.cancelled() and future.exception() is None:
@@ -220,7 +229,7 @@ class _Progress:
     def of(self, layer: StoredLayer) -> Told:
         """Return the progress callback of one layer; it raises `Interrupted` after a stop."""
 
-        def told(done: int) -> None:
+        def on_bytes(done: int) -> None:
             if self.stop.is_set():
                 raise Interrupted
             self._done[layer.descriptor.digest] = done
@@ -233,7 +242,7 @@ class _Progress:
                 )
             )
 
-        return told
+        return on_bytes
 
 
 def _place_of(directory: Path) -> Path:

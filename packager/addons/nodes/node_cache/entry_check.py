@@ -93,11 +93,11 @@ def is_foreign_entry(path: Path, *, needs_tree: bool) -> bool:
 
 
 def verify_entry(
-    found: FoundEntry, diff_id: str, native_size: int = 0, told: Told = ignore
+    found: FoundEntry, diff_id: str, native_size: int = 0, on_bytes: Told = ignore
 ) -> bool:
     """Read the whole entry; return whether each byte is right. Raises `OSError`.
 
-    `told` gets the number of bytes that were hashed.
+    `on_bytes` gets the number of bytes that were hashed.
     """
     with found.path.open("rb", buffering=0) as file:
         descriptor = file.fileno()
@@ -105,9 +105,9 @@ def verify_entry(
             return False
         try:
             if native_size:
-                _compare_native(descriptor, diff_id, native_size, told)
+                _compare_native(descriptor, diff_id, native_size, on_bytes)
             else:
-                _compare_own(descriptor, found, diff_id, told)
+                _compare_own(descriptor, found, diff_id, on_bytes)
             if found.root_hash:
                 _compare_tree(descriptor, found)
         except (_Differs, LayerNotMountable):
@@ -130,16 +130,16 @@ def _read_sidecar(path: Path, data_size: int) -> str:
     return root_hash
 
 
-def _compare_native(file: int, diff_id: str, size: int, told: Told) -> None:
+def _compare_native(file: int, diff_id: str, size: int, on_bytes: Told) -> None:
     hashed = hashlib.sha256()
     for offset in range(0, size, _STEP):
         hashed.update(read_all(file, offset, min(_STEP, size - offset)))
-        told(offset)
+        on_bytes(offset)
     if f"sha256:{hashed.hexdigest()}" != diff_id:
         raise _Differs
 
 
-def _compare_own(file: int, found: FoundEntry, diff_id: str, told: Told) -> None:
+def _compare_own(file: int, found: FoundEntry, diff_id: str, on_bytes: Told) -> None:
     """Hash the tar within, and compare what is around it with what we would write."""
     scanner, hashed = TarScanner(), hashlib.sha256()
     tar_end = found.superblock.metadata_at
@@ -150,7 +150,7 @@ def _compare_own(file: int, found: FoundEntry, diff_id: str, told: Told) -> None
         piece = read_all(file, offset, min(_STEP, certain - offset))
         hashed.update(piece)
         scanner.feed(piece)
-        told(offset)
+        on_bytes(offset)
     last = _last_bytes(hashed, read_all(file, certain, tar_end - certain), diff_id)
     scanner.feed(last)
     blob = make_blob(scanner.finish())

@@ -137,9 +137,9 @@ def show(name: str, kind: str | None, output_format: str) -> None:
     job = find_job(store, name, kind)
     queue = place_in_queue(store, job) if job.status == "queued" else None
     measured = _measured(job)
-    told = {"measured": state_document(measured)} if measured is not None else {}
+    measurement = {"measured": state_document(measured)} if measured is not None else {}
     parts = state_parts(measured) if measured is not None else ()
-    document = {**show_document(job, queue), **told}
+    document = {**show_document(job, queue), **measurement}
     print_result(output_format, document, show_report(job, utc_now(), queue, parts))
 
 
@@ -193,9 +193,9 @@ def wait(
     packager jobs wait night-build --timeout 3600
     """
     store = _store()
-    told = WaitNotes(store)
+    notes = WaitNotes(store)
     found = [find_job(store, name, kind) for name in dict.fromkeys(names)]
-    ended = wait_for_all(store, found, timeout_s, told.look)
+    ended = wait_for_all(store, found, timeout_s, notes.look)
     if output_format == "json":
         print_json([job_document(job) for job in ended])
     else:

@@ -129,11 +129,11 @@ def _start(store: JobStore, job: BackgroundJob, settings: JobSettings) -> None:
 
 def _follow(store: JobStore, job: BackgroundJob, *, quiet: bool) -> BackgroundJob:
     """Look after the queue until a job has ended; return it as it ended."""
-    told = WaitNotes(store, shows_stages=False, works=True)
-    scheduler = Scheduler(store, on_error=told.fail)
+    notes = WaitNotes(store, shows_stages=False, works=True)
+    scheduler = Scheduler(store, on_error=notes.fail)
     scheduler.start()
     try:
-        for line in log_lines(job, lambda: told.look(store.get_by_id(job.id)), follow=True):
+        for line in log_lines(job, lambda: notes.look(store.get_by_id(job.id)), follow=True):
             if not quiet:
                 note(f"{line.stage:<5} {line.text}")
     except KeyboardInterrupt:

@@ -209,13 +209,13 @@ def _introduce(
         print_json(document | ({"ui": f"{url}/ui"} if ui else {}))
         return
     print_value(url)
-    told = "an access key of this server" if signed else "any access key, such as `test`"
+    credentials = "an access key of this server" if signed else "any access key, such as `test`"
     note_lines(
         [
             *([f"pages for people are at {url}/ui"] if ui else ()),
             "the SageMaker API is at this address; set, for boto3, the AWS CLI and the SDKs:",
             *(f"  export {name}={value}" for name, value in variables.items()),
-            f"and {told}; for SageMaker's SDKs, `packager api env` prints what they need.",
+            f"and {credentials}; for SageMaker's SDKs, `packager api env` prints what they need.",
             "Ctrl-C ends the server; jobs that run go on",
         ]
     )

@@ -191,8 +191,8 @@ def _progress_document(progress: Progress) -> dict[str, Any]:
 def ended_text(jobs: Sequence[BackgroundJob]) -> str:
     """Count jobs by how they ended: `3 jobs: 2 completed, 1 failed`."""
     counts = {status: sum(job.status == status for job in jobs) for status in sorted(ENDED)}
-    told = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
-    return f"{counted(len(jobs), 'job')}: {told}" if told else counted(len(jobs), "job")
+    summary = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
+    return f"{counted(len(jobs), 'job')}: {summary}" if summary else counted(len(jobs), "job")
 
 
 def _stage_state(job: BackgroundJob, number: int) -> str:

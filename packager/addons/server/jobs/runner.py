@@ -95,11 +95,11 @@ class Runner:
         self._began, self._ran_before_s = time.monotonic(), self._progress.ran_s
         again = f", start {self.job.attempt}" if self.job.attempt > 1 else ""
         notes = self.job.folder / NOTES_FILE
-        told = notes.read_text("utf-8").splitlines() if not again and notes.exists() else []
+        earlier = notes.read_text("utf-8").splitlines() if not again and notes.exists() else []
         self._secrets = self._saved(lambda: read_secret_names(self.job.folder))
         for name in self._secrets:
             remember_secret(os.environ.get(name, ""))
-        self._say([f"{self.job.kind} job {self.job.name!r}{again}", *told])
+        self._say([f"{self.job.kind} job {self.job.name!r}{again}", *earlier])
         ended: RunnerEnded | None = None
         while ended is None and self.job.status not in ENDED:
             ended = self._run_stage()
@@ -166,14 +166,14 @@ class Runner:
     def _follow(self, files: StageFiles) -> None:
         """Read a command's output until it has ended; stop it on request."""
         tail, reader = Tail(files.errors, self._progress.read), Interpreter()
-        told: float | None = None
+        stopped_at: float | None = None
         while is_running(self.job.folder):
             self._read(tail, reader, files.name)
             if self._why is None:
                 self._why = self._reason_to_end()
-            if self._why is not None and told is None:
-                told = time.monotonic() if send_signal(files, signal.SIGTERM) else None
-            elif told is not None and time.monotonic() - told > self.grace_s:
+            if self._why is not None and stopped_at is None:
+                stopped_at = time.monotonic() if send_signal(files, signal.SIGTERM) else None
+            elif stopped_at is not None and time.monotonic() - stopped_at > self.grace_s:
                 send_signal(files, signal.SIGKILL)
             self._write()
             time.sleep(LOOK_S)

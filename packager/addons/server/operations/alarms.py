@@ -69,7 +69,7 @@ def _describe(services: ServeServices, body: Document) -> Document:
         if (not names or one.name in names)
         and one.name.startswith(prefix)
         and state in (None, "INSUFFICIENT_DATA")
-        and any(told.startswith(action) for told in one.document.get("AlarmActions") or ("",))
+        and any(arn.startswith(action) for arn in one.document.get("AlarmActions") or ("",))
     ]
     return {"MetricAlarms": found if "MetricAlarm" in types else [], "CompositeAlarms": []}
 

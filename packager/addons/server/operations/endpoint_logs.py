@@ -133,8 +133,8 @@ def _parsed(stream: str, text: str) -> Iterator[ContainerLogLine]:
         moment, _, rest = line.partition(" ")
         try:
             # The Engine writes nanoseconds, of which Python reads the first six digits.
-            told = datetime.fromisoformat(moment[:26].rstrip("Z")).replace(tzinfo=UTC)
-            at_ms = int(told.timestamp() * 1000)
+            logged_at = datetime.fromisoformat(moment[:26].rstrip("Z")).replace(tzinfo=UTC)
+            at_ms = int(logged_at.timestamp() * 1000)
         except ValueError:
             rest = line
         yield ContainerLogLine(stream, at_ms, rest)

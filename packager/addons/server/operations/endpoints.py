@@ -195,15 +195,15 @@ def _variant(services: ServeServices, found: Resource, variant: Mapping[str, Any
 def _pending(services: ServeServices, found: Resource, variant: Mapping[str, Any]) -> Document:
     shifted = services.endpoints.shifted(found.name)
     status = "Creating" if shifted is None else "Baking" if shifted == 1 else "ActivatingTraffic"
-    told = [] if shifted is None else [f"{shifted:.0%} of the requests"]
+    messages = [] if shifted is None else [f"{shifted:.0%} of the requests"]
     if (document := found.document.get("policy")) and document.get("AutoRollbackConfiguration"):
-        told.append(ALARMS_IGNORED)
+        messages.append(ALARMS_IGNORED)
     return {
         "VariantName": variant["name"],
         "DesiredWeight": variant["weight"],
         "DesiredInstanceCount": variant["count"],
         "InstanceType": variant["instance_type"],
-        "VariantStatus": [{"Status": status, "StatusMessage": "; ".join(told) or None}],
+        "VariantStatus": [{"Status": status, "StatusMessage": "; ".join(messages) or None}],
     }
 
 

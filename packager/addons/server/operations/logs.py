@@ -149,9 +149,9 @@ def _read(
             break
         position, end = end, end + len(line)
         text = line
-        if told := _TIME.match(line):
-            moment = datetime.fromisoformat(told[1].decode()).replace(tzinfo=UTC)
-            at, text = _milliseconds(moment), line[told.end() :]
+        if matched := _TIME.match(line):
+            moment = datetime.fromisoformat(matched[1].decode()).replace(tzinfo=UTC)
+            at, text = _milliseconds(moment), line[matched.end() :]
         if first <= at < last:
             found.append((position, at, text.decode("utf-8", "replace").rstrip("\n")))
     return found, end

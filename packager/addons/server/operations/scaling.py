@@ -231,8 +231,8 @@ def put(
 
 def _name(body: Document, policy: str = "") -> str:
     """Return the name that a target or a policy is kept by."""
-    told = "|".join([*(body[name] for name in _OF_TARGETS), policy])
-    return hashlib.sha256(told.encode()).hexdigest()[:32]
+    text = "|".join([*(body[name] for name in _OF_TARGETS), policy])
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _arn(services: ServeServices, kind: str, name: str) -> str:

@@ -47,9 +47,9 @@ class CommandOutput:
 
     def refusal(self) -> Mapping[str, Any]:
         """Return the JSON error of a failed command; empty where it printed none."""
-        for told in (self.stderr, self.stdout):
+        for output in (self.stderr, self.stdout):
             with suppress(NotStrict):
-                found = parse_json(told, max_bytes=_MOST_BYTES)
+                found = parse_json(output, max_bytes=_MOST_BYTES)
                 if isinstance(found, Mapping) and isinstance(found.get("message"), str):
                     return found
         return {}

@@ -38,18 +38,18 @@ async def ask(services: ServeServices, endpoint: str, prompt: str, tokens: int) 
     chat = {"messages": [{"role": "user", "content": prompt}], "max_tokens": tokens}
     plain = {"prompt": prompt, "max_tokens": tokens}
     generated = {"inputs": prompt, "parameters": {"max_new_tokens": tokens}}
-    told = ""
+    message = ""
     with server.leased():
         for body in (chat, plain, generated):
             began = time.monotonic()
             status, data = await _post(services, server, body)
             if status == 200:
                 return _answer(data, time.monotonic() - began)
-            told = told or data.decode("utf-8", "replace")[:_MOST_SHOWN]
+            message = message or data.decode("utf-8", "replace")[:_MOST_SHOWN]
             if status >= 500:
                 break
     raise Unavailable(
-        f"the endpoint answered with an error: {told}",
+        f"the endpoint answered with an error: {message}",
         hint="its log is in `docker logs` of its container",
     )
 

@@ -183,10 +183,10 @@ def _one_at_a_time(
         found.check(done.lost)
         answer = done.answers[0]
         good = [answer] if answer and not answer.error else []
-        told = acceptance([before, done.metrics], good, good) if good else None
-        length = told.length if told is not None else None
+        measured = acceptance([before, done.metrics], good, good) if good else None
+        length = measured.length if measured is not None else None
         # Who counts no drafts has none: a step makes one token, whatever is in a chunk.
-        is_plain = told is not None and (told.length is None or told.is_estimate)
+        is_plain = measured is not None and (measured.length is None or measured.is_estimate)
         lengths.append(1.0 if is_plain else length)
         answers.append(answer)
         seconds += done.seconds

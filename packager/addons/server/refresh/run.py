@@ -81,11 +81,11 @@ class HeadRefresh:
             if now is not None:
                 readings = added(readings, now.drafts, now.accepted)
                 self.journal.keep_readings(readings)
-            told: dict[str, Any] = {"lengths": lengths(readings, rules.drafts)[-rules.readings :]}
-            told |= {"reference": reference, "costs": costs(readings, rules)}
+            drift: dict[str, Any] = {"lengths": lengths(readings, rules.drafts)[-rules.readings :]}
+            drift |= {"reference": reference, "costs": costs(readings, rules)}
             if not has_drifted(readings, reference, rules):
-                return {"enough": False, "drift": told}
-            return {**work.collect(self.journal.turn_folder(turn.number), ""), "drift": told}
+                return {"enough": False, "drift": drift}
+            return {**work.collect(self.journal.turn_folder(turn.number), ""), "drift": drift}
         return work.collect(self.journal.turn_folder(turn.number), last_data(turns))
 
     def _stages(self) -> dict[Stage, Callable[[HeadTurn], dict[str, Any]]]:

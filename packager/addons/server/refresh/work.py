@@ -91,9 +91,9 @@ class RefreshWork:
             and bool(found.train and found.held_out)
             and found.digest != last
         )
-        told: dict[str, Any] = {"enough": enough}
+        document: dict[str, Any] = {"enough": enough}
         if found is not None:
-            told |= {
+            document |= {
                 "digest": found.digest,
                 "conversations": found.conversations,
                 "held_out": len(found.held_out),
@@ -104,8 +104,8 @@ class RefreshWork:
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
                 for name, samples in (("train", found.train), ("held-out", found.held_out)):
                     write_atomically(folder / f"{name}.jsonl", rows(samples), mode=0o600)
-            told |= self._serving()
-        return told
+            document |= self._serving()
+        return document
 
     def train(self, folder: Path, head: str) -> dict[str, Any]:
         """Train the next head from the one that serves.
@@ -118,8 +118,8 @@ class RefreshWork:
         words += ["--from", head] if head else []
         document = self._run([*words, *spec.train])
         kept = ("expected_length_before", "expected_length", "loss_before", "loss", "texts")
-        told = {name: document[name] for name in kept if name in document}
-        return {"head": str(output), **told}
+        kept_fields = {name: document[name] for name in kept if name in document}
+        return {"head": str(output), **kept_fields}
 
     def build(self, number: int, head: str) -> dict[str, Any]:
         """Build the image with the next head."""
@@ -144,8 +144,8 @@ class RefreshWork:
         _, groups = self._prompts(folder)
         verdict = decide(comparison_of(documents, groups), self.spec.gate)
         before = self.figures()
-        told = {"before": before.document() if before else None}
-        return {**verdict.document(), **told}
+        figures = {"before": before.document() if before else None}
+        return {**verdict.document(), **figures}
 
     def roll_out(self, turn: HeadTurn) -> dict[str, Any]:
         """Replace the servers; servers that do not answer are a verdict, and no failure.
@@ -182,8 +182,8 @@ class RefreshWork:
                 answers=status.state == "ready",
             )
             if verdict != "goes on":
-                told = {"after": new.document() if new else None, "seconds": round(seconds, 1)}
-                return {"verdict": verdict, "reason": reason, **told}
+                figures = {"after": new.document() if new else None, "seconds": round(seconds, 1)}
+                return {"verdict": verdict, "reason": reason, **figures}
             self.sleep(_POLL_S)
 
     def back(self, turn: HeadTurn) -> dict[str, Any]:

@@ -128,8 +128,8 @@ def described(job: BackgroundJob, settings: JobSettings) -> dict[str, Any]:
 
 def summarized(job: BackgroundJob, settings: JobSettings) -> dict[str, Any]:
     """Return what List tells of either kind of job."""
-    told = described(job, settings)
+    fields = described(job, settings)
     names = ("Name", "Arn", "Status")
     prefix = "AIBenchmarkJob" if job.kind == "benchmark" else "AIRecommendationJob"
     shown = [*(f"{prefix}{name}" for name in names), "CreationTime", "EndTime"]
-    return {name: told[name] for name in shown if name in told}
+    return {name: fields[name] for name in shown if name in fields}

@@ -56,9 +56,9 @@ def option_source(name: str) -> str:
     """Return which pages have a setting, without `option.`, and in which versions; "" for none."""
     pages = _table()["options"].get(name, {})
     own = {page: found for page, found in pages.items() if page != "lmi"}
-    told = (own or pages).items()
+    versions = (own or pages).items()
     return "; ".join(
-        f"{_PAGES[page]}, djl-serving {found[0]} to {found[-1]}" for page, found in told
+        f"{_PAGES[page]}, djl-serving {found[0]} to {found[-1]}" for page, found in versions
     )
 
 

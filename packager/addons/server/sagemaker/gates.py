@@ -163,9 +163,11 @@ def _judged_quality(gate: QualityGate, report: QualityReport | None) -> Judged:
     if found is None:
         return Judged(gate=gate, verdict=None, words=f"{name}: not measured")
     is_over = found > gate.allowed if gate.name == "kld" else found < gate.allowed
-    told = limit if is_lost else f"{limit}, within its interval" if is_over else f"not {limit}"
+    verdict_words = (
+        limit if is_lost else f"{limit}, within its interval" if is_over else f"not {limit}"
+    )
     verdict: Verdict = "worse" if is_lost else "undecided"
-    return Judged(gate=gate, verdict=verdict, words=f"{name}: {shown}, {told}")
+    return Judged(gate=gate, verdict=verdict, words=f"{name}: {shown}, {verdict_words}")
 
 
 def _of_result(report: BenchReport, metric: str) -> list[Compared]:

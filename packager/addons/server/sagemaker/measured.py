@@ -222,14 +222,16 @@ def state_table(report: BenchReport) -> Table:
 
 def state_parts(found: MeasuredOutcome) -> tuple[Part, ...]:
     """Return the table of states, with the verdicts and why one was not measured."""
-    told = tuple(Words(one.words, is_soft=False) for one in found.judged if one.verdict is not None)
+    judged = tuple(
+        Words(one.words, is_soft=False) for one in found.judged if one.verdict is not None
+    )
     if found.report is None:
-        return told
+        return judged
     notes = tuple(
         Words(f"{NAMES.get(name, name)} was not measured: {why}", is_soft=False)
         for name, why in failures(found.report).items()
     )
-    return (*told, replace(state_table(found.report), title=""), *notes)
+    return (*judged, replace(state_table(found.report), title=""), *notes)
 
 
 def recorded(report: BenchReport | None, quality: QualityReport | None) -> MeasuredOutcome | None:
@@ -273,8 +275,8 @@ def _load_lines(report: BenchReport) -> Iterator[str]:
             for one in (first, load)
         ]
         ratio = _ratio(report.compared, after.name, load)
-        told = f" ({_change(ratio)})" if ratio is not None else ""
-        yield f"{load.concurrency} at a time: {' → '.join(figures)}{told}"
+        change = f" ({_change(ratio)})" if ratio is not None else ""
+        yield f"{load.concurrency} at a time: {' → '.join(figures)}{change}"
 
 
 def _times(report: BenchReport, name: str, load: BenchLoad) -> str:
@@ -298,7 +300,7 @@ def _ratio(compared: Sequence[Compared], name: str, load: BenchLoad) -> Compared
 
 
 def _change(one: Compared) -> str:
-    told = f"{'+' if one.ratio >= 1 else '-'}{percent(abs(one.ratio - 1))}"
+    change = f"{'+' if one.ratio >= 1 else '-'}{percent(abs(one.ratio - 1))}"
     if one.low is None or one.high is None:
-        return told
-    return f"{told}, 95 % between x{one.low:.2f} and x{one.high:.2f}"
+        return change
+    return f"{change}, 95 % between x{one.low:.2f} and x{one.high:.2f}"

@@ -239,14 +239,14 @@ def _image_of(report: TuneReport, candidate: TunedCandidate) -> str:
 
 def _description(report: TuneReport, candidate: TunedCandidate) -> str:
     measured = sum(1 for one in report.candidates if one.rounds)
-    told = (
+    text = (
         f"{candidate.name}: the best of {measured} measured for {report.goal} on {report.instance}"
     )
     asked = next((one for one in report.candidates if one.name == "as requested"), None)
     if asked and asked is not candidate and (asked.score or 0) > 0 and (candidate.score or 0) > 0:
         gain = (candidate.score or 0) / (asked.score or 1)
-        told += f"; {gain:.2f} times the {report.unit} of the model as it is"
-    return f"{told}." if report.keeps_limits else f"{told}; it does not keep the limits."
+        text += f"; {gain:.2f} times the {report.unit} of the model as it is"
+    return f"{text}." if report.keeps_limits else f"{text}; it does not keep the limits."
 
 
 def _details(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

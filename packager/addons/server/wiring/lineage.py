@@ -202,11 +202,11 @@ def _narrowed(ref: str, subjects: Sequence[str], index: LineageIndex) -> tuple[s
     if len(kinds) == 1 and len(subjects) <= _MOST_SUBJECTS and not _PREFIX.fullmatch(ref):
         return tuple(subjects)  # builds of one model have one name: all are shown
     found = index.labels(subjects[:_MOST_SUBJECTS])
-    told = ", ".join(f"{one} ({found[one].label})" if one in found else one for one in found)
+    candidates = ", ".join(f"{one} ({found[one].label})" if one in found else one for one in found)
     more = len(subjects) - _MOST_SUBJECTS
     raise UsageError(
         f"{ref!r} stands for {len(subjects)} things",
-        hint=f"name one: {told}{f' and {more} more' if more > 0 else ''}",
+        hint=f"name one: {candidates}{f' and {more} more' if more > 0 else ''}",
     )
 
 

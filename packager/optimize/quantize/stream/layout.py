@@ -157,8 +157,8 @@ def _content(run: Iterable[_Piece]) -> Blob:
     for piece in run:
         for name, dtype, shape, size in piece.tensors:
             start, end = end, end + size
-            told = {"dtype": dtype, "shape": list(shape), "data_offsets": [start, end]}
-            entries.append(f"{_json(name)}:{_json(told)}")
+            entry = {"dtype": dtype, "shape": list(shape), "data_offsets": [start, end]}
+            entries.append(f"{_json(name)}:{_json(entry)}")
         _append(segments, piece.content)
     text = f"{{{','.join(entries)}}}".encode()
     text += b" " * (-len(text) % 8)
