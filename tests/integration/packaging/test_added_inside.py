@@ -32,7 +32,7 @@ FIELD = {
 QUANTIZER = "packager/optimize/quantize/llmcompressor.py"
 OPTIONS = "packager/optimize/quantize/llmcompressor_options.py"
 METHOD = {
-    QUANTIZER: ('        "rtn": (SYMMETRIC,),\n', '        "nearest": (SYMMETRIC,),\n'),
+    QUANTIZER: ('        "rtn": (SYMMETRIC, EIGHT_BITS),\n', '        "nearest": (SYMMETRIC,),\n'),
     OPTIONS: ('    "rtn": frozenset(', '    "nearest": frozenset({"group"}),\n'),
     "packager/estimate/sizing/data/quantizable.toml": (
         'rtn = "rounded"\n',
