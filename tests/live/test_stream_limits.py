@@ -41,7 +41,8 @@ CALL = re.compile(r"(\w+)\((\d+)<([^>]*)>.* = (\d+)$")
 
 def environment(place: Path, **more: str) -> dict[str, str]:
     own = {name: str(place / folder) for name, folder in OWN_PLACES.items()}
-    return {**os.environ, **own, "TMPDIR": str(place), **more}
+    # A checkout that is imported for the first time would write what Python compiles.
+    return {**os.environ, **own, "TMPDIR": str(place), "PYTHONDONTWRITEBYTECODE": "1", **more}
 
 
 def run(*command: str, env: Mapping[str, str]) -> tuple[str, int]:
