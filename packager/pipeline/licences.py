@@ -20,6 +20,11 @@ def licences_of(card: ModelCard) -> tuple[LicenseClaim, ...]:
     return (found,) if found else ()
 
 
+def licence_of(card: ModelCard) -> str:
+    """Return the licence that a card states, as one word or name; "" without one."""
+    return next((claim.id or claim.name for claim in licences_of(card)), "")
+
+
 def cards_of(facts: Facts, services: BuildServices) -> Iterator[tuple[str, ModelCard]]:
     """Yield `model`, `draft` and `adapter NAME` with their cards.
 
@@ -36,10 +41,7 @@ def cards_of(facts: Facts, services: BuildServices) -> Iterator[tuple[str, Model
 
 def licence_findings(facts: Facts, services: BuildServices) -> tuple[Finding, ...]:
     """Return a note with each part's licence; () where no card states one."""
-    found = {
-        part: next((claim.id or claim.name for claim in licences_of(card)), "")
-        for part, card in cards_of(facts, services)
-    }
+    found = {part: licence_of(card) for part, card in cards_of(facts, services)}
     if not any(found.values()):
         return ()
     words = ", ".join(f"{part} {licence or _NONE}" for part, licence in found.items())

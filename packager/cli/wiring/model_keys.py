@@ -19,7 +19,7 @@ from packager.core.image import Blob
 from packager.core.model import ModelFile, ModelFiles
 from packager.core.references import DirectoryReference, HubReference, ModelReference
 from packager.images.blobs import BlobReader
-from packager.images.sbom.licences import is_denied, stated_license
+from packager.images.sbom.licences import is_denied
 from packager.images.signatures.model_signing import (
     SignedModel,
     check_directory,
@@ -29,6 +29,7 @@ from packager.images.signatures.model_signing import (
 )
 from packager.images.signatures.verifying import PublicKey
 from packager.models.model_card import card_of
+from packager.pipeline.licences import licence_of
 
 Find = Callable[[ModelReference], ModelFiles]
 
@@ -114,11 +115,10 @@ def _check_licence(name: str, found: ModelFiles, reader: BlobReader, denied: Seq
     if not denied:
         return
     card = card_of(found.files, lambda file: read_small(file, reader))
-    stated = stated_license(card.license, card.license_name, card.license_link)
-    said = (stated.id or stated.name) if stated else ""
-    if said and any(is_denied(word, denied) for word in (said, card.license)):
+    stated = licence_of(card)
+    if stated and any(is_denied(word, denied) for word in (stated, card.license)):
         raise ModelRefused(
-            f"{name!r} is not used: its licence {said!r} is denied",
+            f"{name!r} is not used: its licence {stated!r} is denied",
             hint="use another model, or change --deny-licence or deny_licences of the policy",
             code="LicenceDenied",
         )

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from packager.addons.nodes.node_cache.entry_check import Told, find_entry, verify_entry
+from packager.addons.nodes.node_cache.entry_check import OnBytes, find_entry, verify_entry
 from packager.addons.nodes.node_cache.fill import check_diff_id, native_size
 from packager.addons.nodes.node_cache.places import entry_path
 from packager.core.errors import NotFound, PackagerError
@@ -64,7 +64,7 @@ def layer_in_layout(
     *,
     scratch: Path,
     verify: bool,
-    on_bytes: Told,
+    on_bytes: OnBytes,
 ) -> Iterator[LayerFile]:
     """Open a layer of a layout, and make its index in the directory `scratch`."""
     descriptor = layer.descriptor
@@ -94,7 +94,7 @@ def layer_in_layout(
 
 @contextmanager
 def layer_in_node_cache(
-    directory: Path, layer: StoredLayer, index: DigestIndex, *, verify: bool, on_bytes: Told
+    directory: Path, layer: StoredLayer, index: DigestIndex, *, verify: bool, on_bytes: OnBytes
 ) -> Iterator[LayerFile]:
     """Open a layer's entry of a node cache."""
     check_diff_id(layer)
@@ -149,7 +149,7 @@ def _prove(
     layer: StoredLayer,
     index: DigestIndex,
     scanner: TarScanner | None,
-    on_bytes: Told,
+    on_bytes: OnBytes,
 ) -> None:
     """Hash the file, and look at its headers on the way."""
     started_ns, before = index.now_ns(), fingerprint_of(blob)

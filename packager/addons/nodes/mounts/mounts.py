@@ -30,7 +30,7 @@ from packager.addons.nodes.mounts.failures import (
 from packager.addons.nodes.mounts.layer_files import LayerFile, layer_in_layout, layer_in_node_cache
 from packager.addons.nodes.mounts.table import MountedAt, read_mounts
 from packager.addons.nodes.mounts.trees import SOURCE, detached_tree
-from packager.addons.nodes.node_cache.entry_check import Told
+from packager.addons.nodes.node_cache.entry_check import OnBytes
 from packager.addons.nodes.node_cache.entry_file import Interrupted
 from packager.core.documents import NotStrict, parse_object
 from packager.core.errors import NotFound
@@ -226,7 +226,7 @@ class _Progress:
         self._on_event = on_event
         self._done: dict[str, int] = {}
 
-    def of(self, layer: StoredLayer) -> Told:
+    def of(self, layer: StoredLayer) -> OnBytes:
         """Return the progress callback of one layer; it raises `Interrupted` after a stop."""
 
         def on_bytes(done: int) -> None:

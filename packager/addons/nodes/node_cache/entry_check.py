@@ -25,7 +25,7 @@ from packager.images.erofs.scan import TarScanner
 from packager.images.erofs.superblock import Superblock, parse_superblock
 from packager.images.erofs.verity import verity_size, write_verity
 
-Told = Callable[[int], None]  # bytes that were hashed so far
+OnBytes = Callable[[int], None]  # bytes that were hashed so far
 
 _LONGEST_SIDECAR = 4096
 _STEP = MIB
@@ -93,7 +93,7 @@ def is_foreign_entry(path: Path, *, needs_tree: bool) -> bool:
 
 
 def verify_entry(
-    found: FoundEntry, diff_id: str, native_size: int = 0, on_bytes: Told = ignore
+    found: FoundEntry, diff_id: str, native_size: int = 0, on_bytes: OnBytes = ignore
 ) -> bool:
     """Read the whole entry; return whether each byte is right. Raises `OSError`.
 
@@ -130,7 +130,7 @@ def _read_sidecar(path: Path, data_size: int) -> str:
     return root_hash
 
 
-def _compare_native(file: int, diff_id: str, size: int, on_bytes: Told) -> None:
+def _compare_native(file: int, diff_id: str, size: int, on_bytes: OnBytes) -> None:
     hashed = hashlib.sha256()
     for offset in range(0, size, _STEP):
         hashed.update(read_all(file, offset, min(_STEP, size - offset)))
@@ -139,7 +139,7 @@ def _compare_native(file: int, diff_id: str, size: int, on_bytes: Told) -> None:
         raise _Differs
 
 
-def _compare_own(file: int, found: FoundEntry, diff_id: str, on_bytes: Told) -> None:
+def _compare_own(file: int, found: FoundEntry, diff_id: str, on_bytes: OnBytes) -> None:
     """Hash the tar within, and compare what is around it with what we would write."""
     scanner, hashed = TarScanner(), hashlib.sha256()
     tar_end = found.superblock.metadata_at
